@@ -1,0 +1,116 @@
+"""What goes into a decision and what comes out: events, commands and the decision itself, as frozen tagged unions."""
+
+import msgspec
+
+from schemas.profile import DeadContact, Profile
+from schemas.reasons import DeadReason, Reason
+from schemas.records import (
+    Delivery,
+    DeliveryEvent,
+    EraseRecipient,
+    EventType,
+    Notify,
+    Outcome,
+    PutRecipient,
+    Resolve,
+)
+from schemas.state import Ladder, RecipientState
+
+
+class _Tagged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of the unions below."""
+
+
+class NotifyReceived(_Tagged, frozen=True, kw_only=True):
+    """A service asks for a notification. `ladder` is the kind's ladder now; None if no such kind is configured."""
+
+    ce_id: str
+    notify: Notify
+    ladder: Ladder | None
+
+
+class RecipientPut(_Tagged, frozen=True, kw_only=True):
+    """A recipient's profile changed."""
+
+    ce_id: str
+    put: PutRecipient
+
+
+class RecipientErased(_Tagged, frozen=True, kw_only=True):
+    """A recipient is to be forgotten."""
+
+    ce_id: str
+    erase: EraseRecipient
+
+
+class ResolutionReceived(_Tagged, frozen=True, kw_only=True):
+    """The person acted."""
+
+    ce_id: str
+    resolve: Resolve
+
+
+class WokeUp(_Tagged, frozen=True, kw_only=True):
+    """A wait of this recipient is over."""
+
+    recipient: str
+    due_at: int
+
+
+class OutcomeReceived(_Tagged, frozen=True, kw_only=True):
+    """A worker, or a receipt, says what became of a claim."""
+
+    outcome: Outcome
+
+
+Event = NotifyReceived | RecipientPut | RecipientErased | ResolutionReceived | WokeUp | OutcomeReceived
+
+
+class Emit(_Tagged, frozen=True, kw_only=True):
+    """Publish a delivery event. `event_id` is derived, so that a reader can drop repeats."""
+
+    event_id: str
+    type: EventType
+    event: DeliveryEvent
+
+
+class Deliver(_Tagged, frozen=True, kw_only=True):
+    """Hand a claim to the delivery workers."""
+
+    delivery: Delivery
+
+
+class WakeAt(_Tagged, frozen=True, kw_only=True):
+    """Wake this recipient at `due_at`, which lies in the future."""
+
+    recipient: str
+    due_at: int
+
+
+class PublishProfile(_Tagged, frozen=True, kw_only=True):
+    """Publish the profile as applied; None for an erased recipient."""
+
+    recipient: str
+    profile: Profile | None
+    dead_contacts: dict[str, DeadContact]
+
+
+class SetAside(_Tagged, frozen=True, kw_only=True):
+    """Make the input of this decision a dead letter."""
+
+    reason: DeadReason
+    detail: str
+
+
+Command = Emit | Deliver | WakeAt | PublishProfile | SetAside
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The new state (the old one, the same object, if nothing changed), what to do, and the named reason why.
+
+    `state` None means that nothing is known of the recipient any more and the stored entry goes.
+    """
+
+    state: RecipientState | None
+    commands: tuple[Command, ...] = ()
+    reason: Reason

@@ -1,0 +1,138 @@
+"""Bytes to records and back, for every topic of the catalogue.
+
+`decode` either returns a record that is whole or raises `DecodeError` with a named reason; it never lets another
+exception out, whatever the bytes are.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from schemas import records as r
+from schemas.envelope import Envelope, from_headers
+from schemas.errors import DecodeError
+from schemas.reasons import DeadReason
+from schemas.state import RecipientState
+from schemas.topics import Topic
+
+AnyRecord = (
+    r.Notify
+    | r.Resolve
+    | r.PutRecipient
+    | r.EraseRecipient
+    | r.RecipientProfile
+    | r.Due
+    | r.Delivery
+    | r.Outcome
+    | r.DeliveryEvent
+)
+
+RECORDS: dict[str, type[AnyRecord]] = {
+    cls.TYPE: cls
+    for cls in (
+        r.Notify,
+        r.Resolve,
+        r.PutRecipient,
+        r.EraseRecipient,
+        r.RecipientProfile,
+        r.Due,
+        r.Delivery,
+        r.Outcome,
+    )
+} | dict.fromkeys(r.EventType, r.DeliveryEvent)
+"""Every CloudEvents type and the struct of its value."""
+
+_DECODERS: dict[str, msgspec.json.Decoder[AnyRecord]] = {
+    name: msgspec.json.Decoder(cls) for name, cls in RECORDS.items()
+}
+_T = TypeVar("_T")
+_ENCODER = msgspec.json.Encoder()
+_STATE_DECODER = msgspec.json.Decoder(RecipientState)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A record with its envelope."""
+
+    envelope: Envelope
+    record: AnyRecord
+
+
+def encode(record: AnyRecord) -> bytes:
+    """The JSON value of a record."""
+    return _ENCODER.encode(record)
+
+
+def encode_key(recipient: str) -> bytes:
+    """The Kafka key of everything about a recipient: its UTF-8 bytes, not normalised (NFC and NFD are two people)."""
+    return recipient.encode()
+
+
+def decode_key(key: bytes | None) -> str:
+    """The recipient that a Kafka key names.
+
+    Raises:
+        DecodeError: there is no key, or it is not UTF-8.
+    """
+    if not key:
+        raise DecodeError(DeadReason.NULL_KEY, "the record has no key; the key is the recipient")
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(DeadReason.KEY_NOT_UTF8, f"the key is not UTF-8 at byte {error.start}") from error
+
+
+def decode(
+    topic: Topic,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes] | None,
+) -> Decoded:
+    """Read one record of a catalogue topic.
+
+    Raises:
+        DecodeError: key, headers or value are not what the topic carries.
+    """
+    recipient = decode_key(key)
+    envelope = from_headers(headers)
+    if envelope.type not in topic.types:
+        raise DecodeError(DeadReason.UNKNOWN_TYPE, f"{topic.name} carries no {envelope.type[:80]!r}")
+    if value is None:
+        raise DecodeError(DeadReason.NULL_VALUE, f"a {envelope.type} must have a value")
+    record = _decode_value(_DECODERS[envelope.type], value)
+    if record.recipient != recipient:
+        raise DecodeError(DeadReason.KEY_MISMATCH, "the key is not the recipient of the value")
+    return Decoded(envelope, record)
+
+
+def _decode_value(decoder: msgspec.json.Decoder[_T], value: bytes) -> _T:
+    try:
+        return decoder.decode(value)
+    except msgspec.ValidationError as error:
+        raise DecodeError(DeadReason.BAD_FIELD, str(error)) from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DecodeError(_not_json_reason(value), str(error) or type(error).__name__) from error
+
+
+def _not_json_reason(value: bytes) -> DeadReason:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return DeadReason.NOT_UTF8
+    return DeadReason.NOT_JSON
+
+
+def encode_state(state: RecipientState) -> bytes:
+    """The stored form of a recipient's state."""
+    return _ENCODER.encode(state)
+
+
+def decode_state(value: bytes) -> RecipientState:
+    """Read a stored state back.
+
+    Raises:
+        DecodeError: the bytes are no state. This is our fault and not an input's: callers stop rather than go on.
+    """
+    return _decode_value(_STATE_DECODER, value)

@@ -1,0 +1,75 @@
+"""CloudEvents 1.0 in Kafka's binary content mode: the attributes travel as headers, the data is the value.
+
+Source: CloudEvents 1.0, "Kafka Protocol Binding", section 3.2 (header names `ce_` plus the attribute).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from schemas.errors import DecodeError
+from schemas.reasons import DeadReason
+
+Headers = list[tuple[str, bytes]]
+SPEC_VERSION = "1.0"
+CONTENT_TYPE = "application/json"
+DUE_AT_HEADER = "due_at"
+"""On delay topics and `due`: the absolute moment, decimal milliseconds, so that the delayer need not read values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The CloudEvents attributes of one record."""
+
+    id: str
+    type: str
+    source: str
+    time: int
+    """When it happened, milliseconds since the epoch."""
+
+
+def to_headers(envelope: Envelope) -> Headers:
+    """The envelope as Kafka headers."""
+    moment = datetime.fromtimestamp(envelope.time / 1000, UTC)
+    return [
+        ("ce_id", envelope.id.encode()),
+        ("ce_type", envelope.type.encode()),
+        ("ce_source", envelope.source.encode()),
+        ("ce_time", moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()),
+        ("ce_specversion", SPEC_VERSION.encode()),
+        ("content-type", CONTENT_TYPE.encode()),
+    ]
+
+
+def from_headers(headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes] | None) -> Envelope:
+    """Read the envelope back; of a repeated header the last one counts.
+
+    Raises:
+        DecodeError: a required attribute is absent, no UTF-8, or no RFC 3339 time.
+    """
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    found = {name: value for name, value in pairs if name.startswith("ce_")}
+    texts = {name: _text(name, found.get(name)) for name in ("ce_id", "ce_type", "ce_source", "ce_specversion")}
+    if texts["ce_specversion"] != SPEC_VERSION:
+        raise DecodeError(DeadReason.BAD_HEADER, f"ce_specversion is {texts['ce_specversion']!r}, not {SPEC_VERSION!r}")
+    when = found.get("ce_time")
+    return Envelope(texts["ce_id"], texts["ce_type"], texts["ce_source"], _moment(_text("ce_time", when)) if when else 0)
+
+
+def _text(name: str, value: bytes | str | None) -> str:
+    if not value:
+        raise DecodeError(DeadReason.MISSING_HEADER, f"header {name} is missing")
+    try:
+        return value if isinstance(value, str) else value.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(DeadReason.BAD_HEADER, f"header {name} is not UTF-8") from error
+
+
+def _moment(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise DecodeError(DeadReason.BAD_HEADER, f"ce_time is no RFC 3339 time: {text[:40]!r}") from error
+    if moment.tzinfo is None:
+        raise DecodeError(DeadReason.BAD_HEADER, f"ce_time has no UTC offset: {text[:40]!r}")
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,128 @@
+"""The catalogue of topics: names, clean-up, retention, who writes and who reads, and which record types they carry.
+
+It is the only place that knows these; topic creation, the documentation and the services read it. Every topic is keyed
+by recipient and has the same number of partitions, so that all facts about one recipient meet in one partition.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas import records as r
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+PARTITIONER = "murmur2_random"
+"""Java's default partitioner under librdkafka's name. librdkafka's own default is CRC32, and the two agree on about one
+key in five, so a resolution written by a Java service would miss its notification."""
+
+CLAIM_DEADLINE_MS = 30 * SECOND_MS
+"""How long a delivery worker may hold a claim before the provider call starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as the catalogue knows it."""
+
+    name: str
+    cleanup: Literal["delete", "compact"]
+    retention_ms: int | None
+    types: tuple[str, ...]
+    """The CloudEvents types that it carries; any other type on an input is a dead letter."""
+    written_by: str
+    read_by: str
+    max_message_bytes: int = 1_048_588
+    """Kafka's own default, 1 MiB and a record batch's head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One delay topic: its records wait at most this long in it."""
+
+    name: str
+    delay_ms: int
+
+    @property
+    def topic(self) -> str:
+        return f"delay.{self.name}"
+
+
+TIERS: tuple[Tier, ...] = (
+    Tier("1s", 1 * SECOND_MS),
+    Tier("5s", 5 * SECOND_MS),
+    Tier("30s", 30 * SECOND_MS),
+    Tier("2m", 2 * MINUTE_MS),
+    Tier("5m", 5 * MINUTE_MS),
+    *(Tier(f"{m}m" if m < 60 else f"{m // 60}h", m * MINUTE_MS) for m in (15 * 2**i for i in range(9))),
+)
+"""1 s, 5 s, 30 s, 2 min, 5 min, then doubling from 15 min to 64 h."""
+
+
+def tier_for(remaining_ms: int) -> Tier:
+    """The largest tier that does not overshoot; below one second the smallest, where the rest is waited out."""
+    for tier in reversed(TIERS):
+        if tier.delay_ms <= remaining_ms:
+            return tier
+    return TIERS[0]
+
+
+NOTIFICATIONS = Topic(
+    "notifications",
+    "delete",
+    7 * DAY_MS,
+    (r.Notify.TYPE, r.PutRecipient.TYPE, r.EraseRecipient.TYPE),
+    "outbox relay",
+    "processor",
+)
+RESOLUTIONS = Topic(
+    "resolutions", "delete", 7 * DAY_MS, (r.Resolve.TYPE,), "outbox relay", "processor, delivery workers"
+)
+RECIPIENTS = Topic(
+    "recipients", "compact", None, (r.RecipientProfile.TYPE,), "processor", "delivery workers, other services"
+)
+DUE = Topic("due", "delete", 7 * DAY_MS, (r.Due.TYPE,), "delayer", "processor")
+DELIVERIES = Topic("deliveries", "delete", DAY_MS, (r.Delivery.TYPE,), "processor", "delivery workers")
+OUTCOMES = Topic("outcomes", "delete", 7 * DAY_MS, (r.Outcome.TYPE,), "delivery workers, receipt endpoint", "processor")
+DELIVERY_EVENTS = Topic(
+    "delivery-events", "delete", 30 * DAY_MS, tuple(r.EventType), "processor", "journal, analytics (public contract)"
+)
+DEAD_LETTERS = Topic(
+    "dead-letters",
+    "delete",
+    30 * DAY_MS,
+    (),
+    "any service",
+    "operator",
+    # The largest record of any other topic, with the headers that say why it is here, must fit.
+    2 * 1_048_588,
+)
+DELAYS: tuple[Topic, ...] = tuple(
+    Topic(t.topic, "delete", t.delay_ms + 7 * DAY_MS, (r.Due.TYPE,), "processor, delayer", "delayer") for t in TIERS
+)
+
+CATALOGUE: tuple[Topic, ...] = (
+    NOTIFICATIONS,
+    RESOLUTIONS,
+    RECIPIENTS,
+    DUE,
+    *DELAYS,
+    DELIVERIES,
+    OUTCOMES,
+    DELIVERY_EVENTS,
+    DEAD_LETTERS,
+)
+
+PROCESSOR_INPUTS: tuple[Topic, ...] = (NOTIFICATIONS, RESOLUTIONS, DUE, OUTCOMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How catalogue names become names on a cluster: an optional prefix lets several systems share one."""
+
+    prefix: str = ""
+
+    def __call__(self, topic: Topic | Tier) -> str:
+        """The name of a catalogue topic, or of a tier's delay topic, on the cluster."""
+        return self.prefix + (topic.topic if isinstance(topic, Tier) else topic.name)
