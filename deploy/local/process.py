@@ -1,0 +1,135 @@
+"""Child processes that end with this one: each in a session of its own, started from a thread that never ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+_LAUNCHER = Path(__file__).with_name("launch.py")
+
+# The kernel's death signal is bound to the *thread* that forked, so children are started from one thread that lives as
+# long as the process. A daemon thread, because Python would wait for any other before the exit handlers.
+_jobs: queue.SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
+_jobs = queue.SimpleQueue()
+_spawner: tuple[int, threading.Thread] | None = None
+_spawner_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class RunAs:
+    """The user that a child runs as, when this process is root and the program refuses to be."""
+
+    user_id: int
+    group_id: int
+
+
+def _serve() -> None:
+    while True:
+        start, future = _jobs.get()
+        try:
+            future.set_result(start())
+        except BaseException as error:
+            future.set_exception(error)
+
+
+def _ensure_spawner() -> None:
+    global _spawner
+    with _spawner_lock:
+        # After a fork the thread is not there any more.
+        if _spawner is None or _spawner[0] != os.getpid():
+            thread = threading.Thread(target=_serve, name="spawner", daemon=True)
+            thread.start()
+            _spawner = (os.getpid(), thread)
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    death_signal: signal.Signals = signal.SIGKILL,
+    run_as: RunAs | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program in its own session, with output appended to `log`, and bound to the life of this process.
+
+    Args:
+        command: the program and its arguments.
+        log: takes stdout and stderr; created if it is missing.
+        env: the whole environment; that of this process if None.
+        cwd: the working directory; that of this process if None.
+        death_signal: what the kernel sends to the program when this process ends in whatever way.
+        run_as: the user to run as; this process must be root then.
+        pass_fds: descriptors that stay open in the program.
+
+    Raises:
+        OSError: the log cannot be opened or the system cannot start a process.
+    """
+    who = ("-", "-") if run_as is None else (str(run_as.user_id), str(run_as.group_id))
+    prefix = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), str(int(death_signal)), *who]
+
+    def start() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [*prefix, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+                pass_fds=tuple(pass_fds),
+            )
+
+    _ensure_spawner()
+    future: Future[subprocess.Popen[bytes]] = Future()
+    _jobs.put((start, future))
+    return future.result()
+
+
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to the process and to those it started in its group; no error if all have ended."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def end(process: subprocess.Popen[bytes], *, by: signal.Signals = signal.SIGTERM, timeout: float = 10.0) -> bool:
+    """Ask the process to end and wait; after `timeout` seconds kill it. Returns whether it had to be killed."""
+    if process.poll() is None:
+        process.send_signal(by)
+    return not finish(process, time.monotonic() + timeout)
+
+
+def finish(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Wait until the monotonic `deadline`, then kill what is left of the group. Returns whether it ended by itself."""
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        signal_group(process, signal.SIGKILL)
+        process.wait()
+        return False
+    # The leader has ended; whatever it left behind in its group goes too.
+    signal_group(process, signal.SIGKILL)
+    return True
+
+
+def tail(path: Path, limit: int = 16_384) -> str:
+    """The last `limit` bytes of a log as text; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
