@@ -35,7 +35,8 @@ class DeadLetter:
             for name, value in original or ()
             if not name.startswith(PREFIX)
         ]
-        return kept + [
+        return [
+            *kept,
             (PREFIX + "reason", self.reason.encode()),
             (PREFIX + "detail", self.detail[:DETAIL_LIMIT].encode(errors="replace")),
             (PREFIX + "topic", self.topic.encode()),

@@ -53,7 +53,8 @@ def from_headers(headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str
     if texts["ce_specversion"] != SPEC_VERSION:
         raise DecodeError(DeadReason.BAD_HEADER, f"ce_specversion is {texts['ce_specversion']!r}, not {SPEC_VERSION!r}")
     when = found.get("ce_time")
-    return Envelope(texts["ce_id"], texts["ce_type"], texts["ce_source"], _moment(_text("ce_time", when)) if when else 0)
+    moment = _moment(_text("ce_time", when)) if when else 0
+    return Envelope(texts["ce_id"], texts["ce_type"], texts["ce_source"], moment)
 
 
 def _text(name: str, value: bytes | str | None) -> str:

@@ -91,6 +91,8 @@ class Delivery(Record, frozen=True, kw_only=True):
     expires_at: int
     lookup: bool = False
     """Ask the provider for the key before sending: an earlier attempt may have been accepted."""
+    provider: str | None = None
+    """Stay with this provider: it may have accepted an earlier attempt, and only it would know the key."""
 
 
 class OutcomeKind(StrEnum):
@@ -133,6 +135,8 @@ class Outcome(Record, frozen=True, kw_only=True):
     outcome: OutcomeKind
     reason: str = ""
     """A short code (`http_503`, `smtp_550`, `timeout`, `resolved`); never a provider's free text about the person."""
+    contact_alive: bool = False
+    """Of `rejected`: the refusal is about this message (a template that fails, say) and not about the address."""
     provider: str | None = None
     provider_ref: str | None = None
     retry_after_ms: int | None = None

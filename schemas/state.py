@@ -65,6 +65,8 @@ class Step(Record, frozen=True, kw_only=True):
     reason: str | None = None
     """Why it ended, where it ended without being sent."""
     lookup: bool = False
+    provider: str | None = None
+    """The provider to stay with, where an attempt's outcome is not known."""
     waiting: bool = False
     """It is due, and its kind's strict ordering holds it back."""
 

@@ -1,0 +1,57 @@
+"""Create the topics of the catalogue on a cluster, and refuse a cluster whose topics would lose data."""
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from schemas.topics import CATALOGUE, Naming, Topic
+
+
+class TopicsError(RuntimeError):
+    """The cluster's topics are not what the services need; the message says what to do."""
+
+
+def topic_config(topic: Topic) -> dict[str, str]:
+    """A catalogue entry as Kafka topic settings."""
+    config = {"cleanup.policy": topic.cleanup, "max.message.bytes": str(topic.max_message_bytes)}
+    if topic.retention_ms is not None:
+        config["retention.ms"] = str(topic.retention_ms)
+    return config
+
+
+def ensure_topics(
+    kafka: Mapping[str, str], naming: Naming, *, partitions: int, replication_factor: int = 1, timeout: float = 30.0
+) -> list[str]:
+    """Create what is missing of the catalogue and return the names that were created.
+
+    `kafka` is a librdkafka client configuration with `bootstrap.servers`.
+
+    Raises:
+        TopicsError: a topic exists with another number of partitions.
+        KafkaException: the cluster cannot be reached, or refuses.
+    """
+    admin = AdminClient(dict(kafka))
+    existing = admin.list_topics(timeout=timeout).topics
+    missing = [t for t in CATALOGUE if naming(t) not in existing]
+    for topic in CATALOGUE:
+        found = existing.get(naming(topic))
+        if found is not None and len(found.partitions) != partitions:
+            raise TopicsError(
+                f"topic {naming(topic)} has {len(found.partitions)} partitions, and the settings say {partitions}: "
+                "every topic must have the same number; set RUNG_PARTITIONS to the one that the cluster has"
+            )
+    new = [
+        NewTopic(naming(t), num_partitions=partitions, replication_factor=replication_factor, config=topic_config(t))
+        for t in missing
+    ]
+    created = []
+    for name, future in (admin.create_topics(new, operation_timeout=timeout) if new else {}).items():
+        try:
+            future.result(timeout)
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    return created
