@@ -15,7 +15,7 @@ class RetryPolicy(Record, frozen=True, kw_only=True):
     base_ms: int = 1_000
     cap_ms: int = 30_000
     jitter: float = 0.2
-    """The share by which a delay may be shorter or longer; 0 makes the schedule exact."""
+    """The largest share by which a delay may be shorter than the backoff; 0 makes the schedule exact."""
 
 
 class LadderStep(Record, frozen=True, kw_only=True):
@@ -67,6 +67,8 @@ class Step(Record, frozen=True, kw_only=True):
     lookup: bool = False
     provider: str | None = None
     """The provider to stay with, where an attempt's outcome is not known."""
+    address_hash: str | None = None
+    """A fingerprint of the address of the last claim: a refusal is about that address, not about a newer one."""
     waiting: bool = False
     """It is due, and its kind's strict ordering holds it back."""
 
@@ -121,3 +123,5 @@ class RecipientState(Record, frozen=True, kw_only=True):
     """How many notifications were accepted so far: the next one's `order`."""
     wake_at: int | None = None
     """When the earliest outstanding wake-up is due."""
+    forget_at: int | None = None
+    """Of an erased recipient: when even the memory of the erasure goes."""

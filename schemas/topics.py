@@ -20,6 +20,9 @@ key in five, so a resolution written by a Java service would miss its notificati
 
 CLAIM_DEADLINE_MS = 30 * SECOND_MS
 """How long a delivery worker may hold a claim before the provider call starts."""
+CLAIM_GRACE_MS = 5 * SECOND_MS
+"""How long after that deadline the outcome of a call that started in time may come. Every provider's time-out must be
+shorter, or the step is claimed again while the call is still under way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,10 +96,11 @@ class PublishProfile(_Tagged, frozen=True, kw_only=True):
 
 
 class SetAside(_Tagged, frozen=True, kw_only=True):
-    """Make the input of this decision a dead letter."""
+    """Make a dead letter: of the input of this decision, or of `notify` where that is given."""
 
     reason: DeadReason
     detail: str
+    notify: Notify | None = None
 
 
 Command = Emit | Deliver | WakeAt | PublishProfile | SetAside

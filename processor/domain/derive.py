@@ -1,0 +1,43 @@
+"""What is derived instead of drawn: ids, fingerprints, jitter, backoff."""
+
+from hashlib import blake2b
+from uuid import UUID, uuid5
+
+import msgspec
+
+from schemas.records import EventType, Notify
+from schemas.state import RetryPolicy
+
+NAMESPACE = UUID("5f0c7c1e-8a2b-5d0e-9a53-5b1d4f6f2c11")
+"""The name space of every id that the domain derives."""
+
+_SORTED = msgspec.json.Encoder(order="sorted")
+
+
+def attempt_key(notification_id: UUID, step_no: int) -> str:
+    """The idempotency key of a step. It has no attempt number: the usual reason for a time-out is a provider that
+    accepted the message and did not say so, and then another key is a second message on someone's phone."""
+    return f"{notification_id}:{step_no}"
+
+
+def event_id(notification_id: UUID, kind: EventType, step_no: int | None, cause: object) -> str:
+    """The id of a delivery event: the same decision made again yields the same id."""
+    return str(uuid5(NAMESPACE, f"{notification_id}|{kind}|{step_no}|{cause}"))
+
+
+def fingerprint(text: str) -> str:
+    """A short one-way mark of an id or an address: 64 bits, enough among one recipient's few."""
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def body_hash(notify: Notify) -> str:
+    """What makes two requests with one dedup key the same: kind, data and expiry, whatever the order of keys."""
+    return blake2b(_SORTED.encode((notify.kind, notify.data, notify.expires_at)), digest_size=16).hexdigest()
+
+
+def backoff_ms(policy: RetryPolicy, attempt: int, key: str) -> int:
+    """The wait after the `attempt`-th call failed: exponential, capped, and shorter by a share that depends on the
+    key and the attempt, so that messages that failed together do not come back together."""
+    exact = min(policy.cap_ms, policy.base_ms << min(attempt - 1, 40))
+    draw = int.from_bytes(blake2b(f"{key}#{attempt}".encode(), digest_size=8).digest()) / 2**64
+    return round(exact * (1 - policy.jitter * draw))

@@ -1,0 +1,186 @@
+"""What business services ask for: notifications, resolutions, profiles and erasures."""
+
+from msgspec.structs import replace
+
+from processor.domain.advance import allowed, defer
+from processor.domain.derive import attempt_key, body_hash, fingerprint
+from processor.domain.draft import Draft
+from processor.domain.ladder_end import RETENTION_MS, depth, end, last_left
+from processor.domain.model import NotifyReceived, RecipientErased, RecipientPut, ResolutionReceived, SetAside
+from processor.domain.quiet_hours import validate_profile
+from schemas.reasons import DeadReason, Reason
+from schemas.records import EventType, Notify, PlannedStep
+from schemas.state import EarlyResolution, End, Ladder, Notification, Step
+
+EARLY_RETENTION_MS = 7 * 86_400_000
+"""How long a resolution waits for its notification: as long as the topics keep one that could still come."""
+
+
+def notify(draft: Draft, event: NotifyReceived) -> Reason:
+    """One ladder per dedup key: the first body stands, the same again is ignored, another one is a conflict."""
+    if draft.seen_before(event.ce_id):
+        return Reason.REDELIVERED
+    request, key = event.notify, event.notify.dedup_key
+    first = draft.notifications.get(key)
+    if first is None and event.ladder is None:
+        return _unknown_kind(draft, request)
+    draft.remember(event.ce_id)
+    if first is not None:
+        same = first.body_hash == body_hash(request)
+        reason, kind = (Reason.DUPLICATE, EventType.DUPLICATE) if same else (Reason.CONFLICT, EventType.CONFLICT)
+        draft.emit(kind, key, first, reason, cause=event.ce_id)
+        if not same:
+            detail = f"notification {first.notification_id} stands for this dedup key, with another body"
+            draft.commands.append(SetAside(reason=DeadReason.CONFLICT, detail=detail))
+        return reason
+    assert event.ladder is not None  # noqa: S101 - no first one, so the ladder was looked at above
+    _accept(draft, request, event.ladder)
+    early = draft.early.pop(key, None)
+    if early is not None:
+        _resolve_open(draft, key, Reason.RESOLVED_EARLY, early.resolution)
+        return Reason.RESOLVED_EARLY
+    return Reason.ACCEPTED
+
+
+def _unknown_kind(draft: Draft, request: Notify) -> Reason:
+    """No ladder, so no notification and no trace of the key: a corrected request may use it."""
+    refused = Notification(
+        notification_id=request.notification_id,
+        kind=request.kind,
+        body_hash="",
+        order=0,
+        accepted_at=draft.now,
+        expires_at=draft.now,
+        steps=(),
+    )
+    draft.emit(EventType.DEAD, request.dedup_key, refused, Reason.UNKNOWN_KIND)
+    detail = f"no ladder for kind {request.kind[:80]!r}; add it to ladders.toml and redrive"
+    draft.commands.append(SetAside(reason=DeadReason.UNKNOWN_KIND, detail=detail))
+    return Reason.UNKNOWN_KIND
+
+
+def _accept(draft: Draft, request: Notify, ladder: Ladder) -> None:
+    """Plan the whole ladder now, so that it can be inspected; quiet hours move a step and never drop it."""
+    latest = draft.now + ladder.expires_after_ms
+    wanted = [draft.now + step.after_ms for step in ladder.steps]
+    steps = tuple(
+        Step(step_no=number, channel=step.channel, due_at=allowed(draft, ladder, at))
+        for number, (step, at) in enumerate(zip(ladder.steps, wanted, strict=True))
+    )
+    accepted = Notification(
+        notification_id=request.notification_id,
+        kind=request.kind,
+        body_hash=body_hash(request),
+        order=draft.accepted,
+        accepted_at=draft.now,
+        expires_at=latest if request.expires_at is None else min(latest, request.expires_at),
+        steps=steps,
+        ladder=ladder,
+        data=request.data,
+    )
+    draft.accepted += 1
+    draft.forget_at = None
+    draft.notifications[request.dedup_key] = accepted
+    draft.emit(
+        EventType.ACCEPTED,
+        request.dedup_key,
+        accepted,
+        Reason.ACCEPTED,
+        next_due_at=steps[0].due_at,
+        expires_at=accepted.expires_at,
+        steps=tuple(PlannedStep(step_no=s.step_no, channel=s.channel, due_at=s.due_at) for s in steps),
+    )
+    for step, at in zip(steps, wanted, strict=True):
+        if step.due_at > at:
+            defer(draft, request.dedup_key, accepted, replace(step, due_at=at), step.due_at)
+
+
+def resolve(draft: Draft, event: ResolutionReceived) -> Reason:
+    """Resolved absorbs: before the notification it waits, in the middle it stops, afterwards it is recorded."""
+    if draft.seen_before(event.ce_id):
+        return Reason.REDELIVERED
+    draft.remember(event.ce_id)
+    key, word = event.resolve.dedup_key, event.resolve.resolution
+    notification = draft.notifications.get(key)
+    if notification is None:
+        if key in draft.early:
+            return Reason.ALREADY_RESOLVED
+        draft.early[key] = EarlyResolution(resolution=word, at=draft.now, purge_at=draft.now + EARLY_RETENTION_MS)
+        return Reason.REMEMBERED
+    if notification.ended is None:
+        _resolve_open(draft, key, Reason.RESOLVED, word)
+        return Reason.RESOLVED
+    if notification.ended in {End.RESOLVED, End.ERASED}:
+        return Reason.ALREADY_RESOLVED
+    too_late(draft, key, Reason.ALREADY_ENDED, last_left(notification), word)
+    draft.notifications[key] = replace(notification, ended=End.RESOLVED)
+    return Reason.ALREADY_ENDED
+
+
+def _resolve_open(draft: Draft, key: str, why: Reason, word: str) -> None:
+    notification = draft.notifications[key]
+    draft.emit(
+        EventType.RESOLVED,
+        key,
+        notification,
+        why,
+        step=last_left(notification),
+        depth=depth(notification),
+        detail=word,
+    )
+    end(draft, key, End.RESOLVED, why)
+
+
+def too_late(draft: Draft, key: str, why: Reason, step: Step | None, detail: str | None) -> None:
+    """Record a resolution that could not stop a step which had already left."""
+    notification = draft.notifications[key]
+    draft.emit(
+        EventType.TOO_LATE,
+        key,
+        notification,
+        why,
+        step=step,
+        cause=why,
+        depth=depth(notification),
+        detail=detail,
+        key=None if step is None else attempt_key(notification.notification_id, step.step_no),
+    )
+
+
+def put_recipient(draft: Draft, event: RecipientPut) -> Reason:
+    """The whole profile is replaced; an address that the provider refused is forgiven once it changes."""
+    if draft.seen_before(event.ce_id):
+        return Reason.REDELIVERED
+    profile = event.put.profile
+    fault = validate_profile(profile)
+    if fault is not None:
+        draft.commands.append(SetAside(reason=DeadReason.BAD_PROFILE, detail=fault))
+        return Reason.BAD_PROFILE
+    draft.remember(event.ce_id)
+    draft.profile = profile
+    draft.forget_at = None
+    draft.dead_contacts = {
+        channel: dead
+        for channel, dead in draft.dead_contacts.items()
+        if fingerprint(profile.addresses.get(channel, "")) == dead.address_hash
+    }
+    draft.publish_profile()
+    return Reason.PROFILE_UPDATED
+
+
+def erase_recipient(draft: Draft, event: RecipientErased) -> Reason:
+    """Everything pending stops and every personal field goes; ids stay for the retention time, so that a repeat of an
+    older record does not bring the person back."""
+    if draft.seen_before(event.ce_id):
+        return Reason.REDELIVERED
+    draft.remember(event.ce_id)
+    for key, notification in list(draft.notifications.items()):
+        if notification.ended is None:
+            draft.emit(EventType.ERASED, key, notification, Reason.ERASED, depth=depth(notification))
+            end(draft, key, End.ERASED, Reason.ERASED)
+    draft.profile = None
+    draft.dead_contacts = {}
+    draft.early = {}
+    draft.forget_at = draft.now + RETENTION_MS
+    draft.publish_profile()
+    return Reason.ERASED
