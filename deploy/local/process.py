@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LAUNCHER = Path(__file__).with_name("launch.py")
+_POLL_SECONDS = 0.01
 
 # The kernel's death signal is bound to the *thread* that forked, so children are started from one thread that lives as
 # long as the process. A daemon thread, because Python would wait for any other before the exit handlers.
-_jobs: queue.SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
-_jobs = queue.SimpleQueue()
+_Start = Callable[[], "subprocess.Popen[bytes]"]
+_jobs: queue.SimpleQueue[tuple[_Start, Future[subprocess.Popen[bytes]]]] = queue.SimpleQueue()
 _spawner: tuple[int, threading.Thread] | None = None
 _spawner_lock = threading.Lock()
 
@@ -100,36 +101,61 @@ def spawn(
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Send a signal to the process and to those it started in its group; no error if all have ended."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+    # Once the leader has been waited for, its number may belong to somebody else.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
 
 
-def end(process: subprocess.Popen[bytes], *, by: signal.Signals = signal.SIGTERM, timeout: float = 10.0) -> bool:
-    """Ask the process to end and wait; after `timeout` seconds kill it. Returns whether it had to be killed."""
-    if process.poll() is None:
-        process.send_signal(by)
-    return not finish(process, time.monotonic() + timeout)
+def exit_code(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code, negative for a signal, or None while it runs. What an ended process left in its group is killed.
+
+    Use this and not `poll`: that would give the group's number back before the group is gone.
+    """
+    if process.returncode is None and _has_ended(process):
+        signal_group(process, signal.SIGKILL)
+        process.wait()
+    return process.returncode
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Look without waiting for it, so that its number stays its own."""
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def wait(process: subprocess.Popen[bytes], deadline: float) -> int | None:
+    """Wait for the end until the monotonic `deadline`; returns the exit code, or None if it still runs."""
+    while (code := exit_code(process)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return code
 
 
 def finish(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Wait until the monotonic `deadline`, then kill what is left of the group. Returns whether it ended by itself."""
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        signal_group(process, signal.SIGKILL)
-        process.wait()
+    """Wait until the monotonic `deadline`, then kill the group. Returns whether that was needed."""
+    if wait(process, deadline) is not None:
         return False
-    # The leader has ended; whatever it left behind in its group goes too.
     signal_group(process, signal.SIGKILL)
+    process.wait()
     return True
 
 
-def tail(path: Path, limit: int = 16_384) -> str:
-    """The last `limit` bytes of a log as text; empty if there is none."""
+def end(process: subprocess.Popen[bytes], *, by: signal.Signals = signal.SIGTERM, timeout: float = 10.0) -> bool:
+    """Ask the process to end and wait; after `timeout` seconds kill its group. Returns whether that was needed."""
+    if exit_code(process) is None:
+        process.send_signal(by)
+    return finish(process, time.monotonic() + timeout)
+
+
+def tail(path: Path, limit: int = 16_384, since: int = 0) -> str:
+    """The last `limit` bytes of a log as text, and none before the offset `since`; empty if there is no log."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - limit))
+            # A log that is shorter than before was rolled over.
+            file.seek(max(since if since <= size else 0, size - limit))
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

@@ -14,8 +14,8 @@ _LINE_EVERY_PERCENT = 25
 class Progress(Protocol):
     """What a downloader tells about its files; called from several threads."""
 
-    def file(self, name: str, size: int) -> contextlib.AbstractContextManager[Callable[[int], None]]:
-        """Begin a file of `size` bytes; the yielded function takes the number of bytes just received."""
+    def add(self, count: int) -> None:
+        """Count bytes that were just received."""
 
 
 class _Counter:
@@ -24,11 +24,7 @@ class _Counter:
         self._done = 0
         self._lock = threading.Lock()
 
-    @contextlib.contextmanager
-    def file(self, name: str, size: int) -> Iterator[Callable[[int], None]]:
-        yield self._add
-
-    def _add(self, count: int) -> None:
+    def add(self, count: int) -> None:
         with self._lock:
             self._done += count
             self._show(self._done, self._total)

@@ -14,7 +14,7 @@ from deploy.local.errors import StackError, from_os_error
 # Room for the first start and a short run; a server that meets a full disk later says so in its own log.
 _LEAST_FREE_BYTES = 300 * 1024 * 1024
 # The servers of a killed owner need a moment to end; anything that holds the folder longer is a running stack.
-_WAIT_SECONDS = 15.0
+_WAIT_SECONDS = 6.0
 
 
 class StateLock:
@@ -31,7 +31,8 @@ class StateLock:
     @property
     def descriptor(self) -> int:
         """The open file to hand to the server."""
-        assert self._descriptor is not None, "the lock is not held"
+        if self._descriptor is None:
+            raise RuntimeError("the lock is not held")
         return self._descriptor
 
     def acquire(self, owner: str, timeout: float = _WAIT_SECONDS) -> None:

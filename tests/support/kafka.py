@@ -182,5 +182,7 @@ def _read(
 def _record(message: Message) -> Record:
     headers = tuple(message.headers() or ())
     topic, partition, offset = message.topic(), message.partition(), message.offset()
-    assert topic is not None and partition is not None and offset is not None
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
     return Record(topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
