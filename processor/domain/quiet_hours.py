@@ -28,6 +28,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 _HH_MM = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _NAME_LIMIT = 100
 """Longer than any zone's name; longer texts are not even looked up."""
+_NOT_IANA = re.compile(r"(posix|right)/.*|posixrules|localtime")
+"""Files that a machine may have beside the zones: their meaning differs from machine to machine, or counts leap
+seconds."""
 
 
 def shift(at_ms: int, quiet: QuietHours, time_zone: str | None) -> int:
@@ -83,6 +86,7 @@ def _spans(moment: datetime, start: time, end: time, zone: tzinfo) -> Iterator[t
         yield _happens(day, start, zone), _happens(day + over_midnight, end, zone)
 
 
+@lru_cache(maxsize=8192)
 def _happens(day: date, clock: time, zone: tzinfo) -> datetime:
     """The first instant (in UTC) at which a zone's wall clock has reached this local time."""
     local = datetime.combine(day, clock, tzinfo=zone)
@@ -117,7 +121,7 @@ def _time(text: str) -> time | None:
 
 @lru_cache(maxsize=1024)
 def _zone(name: str) -> tzinfo | None:
-    if len(name) > _NAME_LIMIT:
+    if len(name) > _NAME_LIMIT or _NOT_IANA.fullmatch(name):
         return None
     try:
         return ZoneInfo(name)
