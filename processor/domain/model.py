@@ -17,7 +17,7 @@ from schemas.records import (
 from schemas.state import Ladder, RecipientState
 
 
-class _Tagged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class _Tagged(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="tag"):
     """Base of the unions below."""
 
 

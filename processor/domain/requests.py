@@ -20,26 +20,31 @@ def notify(draft: Draft, event: NotifyReceived) -> Reason:
     """One ladder per dedup key: the first body stands, the same again is ignored, another one is a conflict."""
     if draft.seen_before(event.ce_id):
         return Reason.REDELIVERED
-    request, key = event.notify, event.notify.dedup_key
+    key = event.notify.dedup_key
     first = draft.notifications.get(key)
-    if first is None and event.ladder is None:
-        return _unknown_kind(draft, request)
-    draft.remember(event.ce_id)
     if first is not None:
-        same = first.body_hash == body_hash(request)
-        reason, kind = (Reason.DUPLICATE, EventType.DUPLICATE) if same else (Reason.CONFLICT, EventType.CONFLICT)
-        draft.emit(kind, key, first, reason, cause=event.ce_id)
-        if not same:
-            detail = f"notification {first.notification_id} stands for this dedup key, with another body"
-            draft.commands.append(SetAside(reason=DeadReason.CONFLICT, detail=detail))
-        return reason
-    assert event.ladder is not None  # noqa: S101 - no first one, so the ladder was looked at above
-    _accept(draft, request, event.ladder)
+        return _repeat(draft, event, first)
+    if event.ladder is None:
+        return _unknown_kind(draft, event.notify)
+    draft.remember(event.ce_id)
+    _accept(draft, event.notify, event.ladder)
     early = draft.early.pop(key, None)
-    if early is not None:
-        _resolve_open(draft, key, Reason.RESOLVED_EARLY, early.resolution)
-        return Reason.RESOLVED_EARLY
-    return Reason.ACCEPTED
+    if early is None:
+        return Reason.ACCEPTED
+    _resolve_open(draft, key, Reason.RESOLVED_EARLY, early.resolution)
+    return Reason.RESOLVED_EARLY
+
+
+def _repeat(draft: Draft, event: NotifyReceived, first: Notification) -> Reason:
+    draft.remember(event.ce_id)
+    key = event.notify.dedup_key
+    if first.body_hash == body_hash(event.notify):
+        draft.emit(EventType.DUPLICATE, key, first, Reason.DUPLICATE, cause=event.ce_id)
+        return Reason.DUPLICATE
+    draft.emit(EventType.CONFLICT, key, first, Reason.CONFLICT, cause=event.ce_id)
+    detail = f"notification {first.notification_id} stands for this dedup key, with another body"
+    draft.commands.append(SetAside(reason=DeadReason.CONFLICT, detail=detail))
+    return Reason.CONFLICT
 
 
 def _unknown_kind(draft: Draft, request: Notify) -> Reason:

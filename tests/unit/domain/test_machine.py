@@ -1,0 +1,295 @@
+"""Any history of one recipient (requests, answers, resolutions, repeats, time, in any order) and what always holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from processor.domain.decide import decide
+from processor.domain.model import Deliver, Emit, NotifyReceived, OutcomeReceived, ResolutionReceived, WokeUp
+from processor.domain.quiet_hours import shift
+from schemas.codec import decode_state, encode_state
+from schemas.profile import Profile, QuietHours
+from schemas.reasons import Reason
+from schemas.records import EventType, Notify, Outcome, OutcomeKind, Resolve, UnknownPolicy
+from schemas.state import End, Ladder, LadderStep, RecipientState, RetryPolicy, StepState
+from tests.support.recipient import ADA, MINUTE, NOON, REACHABLE, Player, identity, key_of
+
+KEYS = st.sampled_from(["k1", "k2", "k3"])
+CHANNELS = ["push", "chat", "email"]
+
+
+@st.composite
+def ladders(draw: st.DrawFn) -> Ladder:
+    """Any ladder: one to four steps, every option."""
+    afters = sorted(draw(st.lists(st.integers(0, 90 * MINUTE), min_size=1, max_size=4)))
+    return Ladder(
+        kind=draw(st.sampled_from(["payment", "welcome"])),
+        steps=tuple(
+            LadderStep(channel=draw(st.sampled_from(CHANNELS)), after_ms=after, template="t") for after in afters
+        ),
+        stop_on=draw(st.sampled_from(["resolution", "sent", "delivered"])),
+        expires_after_ms=draw(st.integers(afters[-1] + 1, 3 * 60 * MINUTE)),
+        quiet_hours=draw(st.sampled_from(["shift", "ignore"])),
+        ordering=draw(st.sampled_from(["first-attempt", "strict"])),
+        retry=RetryPolicy(max_attempts=draw(st.integers(1, 5)), jitter=draw(st.sampled_from([0.0, 0.2]))),
+    )
+
+
+PROFILES = st.builds(
+    Profile,
+    addresses=st.fixed_dictionaries({}, optional={c: st.sampled_from(["a1", "a2"]) for c in CHANNELS}),
+    quiet_hours=st.none() | st.builds(QuietHours, from_=st.just("22:00"), until=st.sampled_from(["07:30", "13:00"])),
+    time_zone=st.sampled_from([None, "Europe/Berlin", "Australia/Lord_Howe"]),
+    preferences=st.sampled_from([{}, {"payment": {"push": False}}]),
+    consent=st.sampled_from([{}, {"payment": False}]),
+)
+
+
+class OneRecipient(RuleBasedStateMachine):
+    """Plays a history; the invariants look at every command that came out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.player = Player()
+        self.player.put(REACHABLE)
+        self.ladders: dict[str, Ladder] = {}
+        self.answered: list[Outcome] = []
+        self.inputs: list[Any] = []
+
+    def feed(self, event: Any) -> None:
+        self.inputs.append(event)
+        before, now = self.player.state, self.player.now
+        decision = self.player.feed(event)
+        assert decide(before, event, now) == decision, "the same arguments must give an equal decision"
+
+    @rule(key=KEYS, ladder=ladders(), data=st.sampled_from([{}, {"n": 1}]), expires=st.none() | st.integers(1, 200))
+    def notify(self, key: str, ladder: Ladder, data: dict[str, Any], expires: int | None) -> None:
+        request = Notify(
+            notification_id=identity(key),
+            recipient=ADA,
+            kind=ladder.kind,
+            dedup_key=key,
+            data=data,
+            expires_at=None if expires is None else self.player.now + expires * MINUTE,
+        )
+        self.feed(NotifyReceived(ce_id=self.player.fresh_id(), notify=request, ladder=ladder))
+
+    @rule(key=KEYS)
+    def resolve(self, key: str) -> None:
+        word = Resolve(recipient=ADA, dedup_key=key, resolution="done")
+        self.feed(ResolutionReceived(ce_id=self.player.fresh_id(), resolve=word))
+
+    @rule(profile=PROFILES)
+    def put(self, profile: Profile) -> None:
+        self.player.put(profile)
+
+    @rule()
+    def erase(self) -> None:
+        self.player.erase()
+
+    @precondition(lambda self: self.player.deliveries)
+    @rule(
+        which=st.integers(0, 10_000),
+        kind=st.sampled_from(OutcomeKind),
+        retry_after=st.none() | st.integers(0, 10 * MINUTE),
+        policy=st.none() | st.sampled_from(UnknownPolicy),
+        alive=st.booleans(),
+    )
+    def answer(
+        self, which: int, kind: OutcomeKind, retry_after: int | None, policy: UnknownPolicy | None, alive: bool
+    ) -> None:
+        """An answer to any claim there ever was: the newest ones more often."""
+        claims = self.player.deliveries
+        claim = claims[-1 - (which % len(claims) if which % 3 == 0 else 0)]
+        report = Outcome(
+            notification_id=claim.notification_id,
+            recipient=ADA,
+            dedup_key=claim.dedup_key,
+            step_no=claim.step_no,
+            channel=claim.channel,
+            attempt=claim.attempt,
+            claim=claim.claim,
+            key=claim.key,
+            outcome=kind,
+            reason="resolved" if kind is OutcomeKind.SUPPRESSED else "code",
+            contact_alive=alive,
+            retry_after_ms=retry_after,
+            unknown_policy=policy,
+            at=self.player.now,
+        )
+        self.feed(OutcomeReceived(outcome=report))
+
+    @precondition(lambda self: self.inputs)
+    @rule(which=st.integers(0, 10_000))
+    def repeat_an_input(self, which: int) -> None:
+        """The relay, a rebalance or a receipt delivers an old record again: nothing is claimed for an input from the
+        outbox that was seen."""
+        event = self.inputs[which % len(self.inputs)]
+        decision = self.player.feed(event)
+        if isinstance(event, NotifyReceived | ResolutionReceived):
+            assert decision.reason is Reason.REDELIVERED
+            assert not [c for c in decision.commands if isinstance(c, Emit) and c.type == EventType.ACCEPTED]
+
+    @rule(due_in=st.integers(-MINUTE, MINUTE))
+    def stray_wake_up(self, due_in: int) -> None:
+        self.player.feed(WokeUp(recipient=ADA, due_at=self.player.now + due_in))
+
+    @rule(minutes=st.sampled_from([0.01, 0.1, 0.6, 2, 11, 60]))
+    def wait(self, minutes: float) -> None:
+        self.player.wait(minutes)
+
+    @invariant()
+    def the_key_never_changes(self) -> None:
+        for delivery in self.player.deliveries:
+            assert delivery.key == key_of(delivery.dedup_key, delivery.step_no)
+
+    @invariant()
+    def attempts_are_bounded(self) -> None:
+        ladder_of = {}
+        for command in self.player.commands:
+            if isinstance(command, Deliver):
+                assert 1 <= command.delivery.attempt <= 5
+                ladder_of[command.delivery.key] = command.delivery
+        state = self.player.state
+        for notification in state.notifications.values() if state else ():
+            if notification.ladder is not None:
+                assert all(0 <= s.attempts <= notification.ladder.retry.max_attempts for s in notification.steps)
+
+    @invariant()
+    def nothing_is_claimed_after_a_stop(self) -> None:
+        """In the order of the commands: once ended, a notification (by acceptance) has no further claim."""
+        stopped: set[str] = set()
+        ends = {EventType.RESOLVED, EventType.EXPIRED, EventType.ERASED, EventType.FINISHED, EventType.DEAD}
+        for command in self.player.commands:
+            if isinstance(command, Emit) and command.type in ends:
+                stopped.add(command.event.dedup_key)
+            elif isinstance(command, Emit) and command.type == EventType.ACCEPTED:
+                stopped.discard(command.event.dedup_key)
+            elif isinstance(command, Deliver):
+                assert command.delivery.dedup_key not in stopped
+
+    @invariant()
+    def nothing_is_claimed_early(self) -> None:
+        for delivery in self.player.deliveries:
+            assert delivery.claimed_at >= delivery.due_at
+            assert delivery.claimed_at < delivery.expires_at
+
+    @invariant()
+    def what_is_open_will_be_woken(self) -> None:
+        """No step waits for ever: everything open has a wake-up outstanding, not later than its next moment."""
+        state = self.player.state
+        if state is None:
+            return
+        for notification in state.notifications.values():
+            assert state.wake_at is not None
+            assert state.wake_at in self.player.wakes
+            if notification.ended is None:
+                assert state.wake_at <= notification.expires_at
+                for step in notification.steps:
+                    if step.state is StepState.PENDING and step.due_at > self.player.now:
+                        assert state.wake_at <= step.due_at
+
+    @invariant()
+    def the_state_can_be_stored(self) -> None:
+        if self.player.state is not None:
+            assert decode_state(encode_state(self.player.state)) == self.player.state
+
+    @invariant()
+    def each_event_has_an_id_of_its_own(self) -> None:
+        """Repeats are dropped by id, so two different events never share one."""
+        seen: dict[str, Any] = {}
+        for command in self.player.commands:
+            if isinstance(command, Emit):
+                receipt = command.type in {EventType.STEP_DELIVERED, EventType.STEP_BOUNCED}
+                assert receipt or command.event_id not in seen, (command, seen[command.event_id])
+                seen[command.event_id] = command
+
+    def teardown(self) -> None:
+        """Nothing lasts for ever: given time, every notification ends, and every one accepted is accounted for."""
+        self.player.wait(3 * 60)
+        state = self.player.state
+        for notification in state.notifications.values() if state else ():
+            assert notification.ended is not None
+        self.player.wait(30 * 24 * 60)
+        state = self.player.state
+        assert state is None or state.notifications == {}
+        assert state is None or state.early == {}
+
+
+TestOneRecipient = OneRecipient.TestCase
+TestOneRecipient.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+
+
+@given(st.permutations(["notify", "resolve", "resolve again", "notify again"]))
+def test_any_order_of_request_and_resolution_ends_resolved(order: list[str]) -> None:
+    """Before, during and after acceptance, once or twice: the same end, and at most the first step had left."""
+    player = Player()
+    player.put(REACHABLE)
+    ladder = Ladder(kind="payment", steps=(LadderStep(channel="push", after_ms=MINUTE, template="t"),))
+    for what in order:
+        if what.startswith("notify"):
+            player.notify(using=ladder)
+        else:
+            player.resolve()
+    player.wait(120)
+    assert player.notification().ended is End.RESOLVED
+    assert player.deliveries == []
+    assert Counter(player.event_types())["notification.resolved"] == 1
+
+
+@given(
+    st.sampled_from(OutcomeKind),
+    st.integers(-5, 10),
+    st.integers(-5, 10),
+    st.text(max_size=5),
+    st.none() | st.integers(-(10**15), 10**15),
+)
+def test_a_nonsense_outcome_is_only_stale(
+    kind: OutcomeKind, step_no: int, claim: int, dedup_key: str, retry: int | None
+) -> None:
+    """Steps that do not exist, claims that never were, unknown keys: a decision, never an exception."""
+    player = Player()
+    player.put(REACHABLE)
+    player.notify()
+    report = Outcome(
+        notification_id=identity("k1"),
+        recipient=ADA,
+        dedup_key=dedup_key or "k1",
+        step_no=step_no,
+        channel="push",
+        claim=claim,
+        key="?",
+        outcome=kind,
+        retry_after_ms=retry,
+        at=NOON,
+    )
+    assert decide(player.state, OutcomeReceived(outcome=report), player.now).reason in set(Reason)
+    assert decide(None, OutcomeReceived(outcome=report), player.now).state is None
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2 * 24 * 60), st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", None]))
+def test_no_claim_falls_into_quiet_hours(minutes: int, zone: str | None) -> None:
+    """Whenever it is accepted: every claim of a kind that respects quiet hours lies outside them."""
+    quiet = QuietHours(from_="21:00", until="09:00")
+    player = Player(now=NOON + minutes * MINUTE)
+    player.put(Profile(addresses=REACHABLE.addresses, quiet_hours=quiet, time_zone=zone))
+    player.notify()
+    for _ in range(24):
+        for delivery in player.deliveries:
+            player.answer(delivery, OutcomeKind.SENT)
+        player.wait(60)
+    assert len({d.step_no for d in player.deliveries}) == 3
+    for delivery in player.deliveries:
+        assert shift(delivery.claimed_at, quiet, zone) == delivery.claimed_at
+
+
+def test_an_empty_state_is_no_state() -> None:
+    """A recipient of whom nothing is known keeps no entry in the store."""
+    assert decide(None, WokeUp(recipient=ADA, due_at=NOON), NOON).state is None
+    assert RecipientState(recipient=ADA).notifications == {}
