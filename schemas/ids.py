@@ -1,0 +1,20 @@
+"""Ids that are derived, so that two writers who never met give the same thing the same id."""
+
+import hashlib
+from uuid import UUID
+
+NOTIFICATION_NAMESPACE = UUID("9a3c1f0e-5d7b-4c62-a8f1-d2b36e90475c")
+
+
+def notification_id(recipient: str, dedup_key: str) -> UUID:
+    """The id of a notification whose caller gave none; the SQL function of the same name returns the same.
+
+    RFC 9562 version 8: the first 128 bits of SHA-256 over the namespace and the name (its appendix B.2), because
+    PostgreSQL has SHA-256 built in and SHA-1, which version 5 asks for, only as an extension. The name starts with the
+    length of the recipient in bytes, so ("a", "bc") and ("ab", "c") differ. Nothing is normalised.
+    """
+    name = f"{len(recipient.encode())}:{recipient}{dedup_key}".encode()
+    digest = bytearray(hashlib.sha256(NOTIFICATION_NAMESPACE.bytes + name).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    return UUID(bytes=bytes(digest))
