@@ -59,6 +59,8 @@ class Reason(StrEnum):
     STOPPED_BY_SENT = "stopped_by_sent"
     STOPPED_BY_DELIVERED = "stopped_by_delivered"
     LADDER_ENDED = "ladder_ended"
+    TOO_LARGE = "too_large"
+    """The recipient's state would grow beyond what is kept; the request is a dead letter and changes nothing."""
     NOTHING_DUE = "nothing_due"
 
 

@@ -86,7 +86,16 @@ RECIPIENTS = Topic(
     "recipients", "compact", None, (r.RecipientProfile.TYPE,), "processor", "delivery workers, other services"
 )
 DUE = Topic("due", "delete", 7 * DAY_MS, (r.Due.TYPE,), "delayer", "processor")
-DELIVERIES = Topic("deliveries", "delete", DAY_MS, (r.Delivery.TYPE,), "processor", "delivery workers")
+DELIVERIES = Topic(
+    "deliveries",
+    "delete",
+    DAY_MS,
+    (r.Delivery.TYPE,),
+    "processor",
+    "delivery workers",
+    # A delivery carries the data of the largest notification and an address besides.
+    2 * 1_048_588,
+)
 OUTCOMES = Topic("outcomes", "delete", 7 * DAY_MS, (r.Outcome.TYPE,), "delivery workers, receipt endpoint", "processor")
 DELIVERY_EVENTS = Topic(
     "delivery-events", "delete", 30 * DAY_MS, tuple(r.EventType), "processor", "journal, analytics (public contract)"

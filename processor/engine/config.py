@@ -1,0 +1,50 @@
+"""What the processor is told at its start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.state import Ladder
+from schemas.topics import Naming
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessorConfig:
+    """The settings of one instance; they do not change while it runs."""
+
+    kafka: Mapping[str, str]
+    """Base librdkafka settings with `bootstrap.servers`; its secrets are not shown."""
+    ladders: Mapping[str, Ladder]
+    """The ladder of each kind, for notifications that are accepted from now on."""
+    state_dir: Path
+    """Where the local copy of the state lies. It may be lost at any time: the changelog restores it."""
+    naming: Naming = field(default_factory=Naming)
+    instance_id: str = "0"
+    """Names this instance among the processors of one system. It must stay the same over restarts and be no other
+    running instance's: it makes the `transactional.id` (a restart ends the transaction of the process before it) and
+    the `group.instance.id` (a restart takes its partitions back without a rebalance)."""
+    commit_interval_seconds: float = 0.05
+    """How much work one transaction holds. Shorter is less delay and more transactions."""
+    poll_seconds: float = 0.02
+    """How long to wait for a record; it adds to the delay of what was processed just before."""
+    session_seconds: float = 10.0
+    """How long an instance may be silent before its partitions go to others."""
+    transaction_seconds: float = 10.0
+    """How long an open transaction of a dead instance that is *not* restarted holds readers back."""
+    poll_limit_seconds: float = 60.0
+    """How long one round of work may take before the group takes the partitions away; also the limit of a flush."""
+    memory_mib: int = 64
+    """The most that RocksDB's cache takes, for all partitions; its write buffers come on top (8 MiB a partition)."""
+    shutdown_seconds: float = 10.0
+
+    def __repr__(self) -> str:
+        """Without the client settings, which may hold secrets."""
+        return (
+            f"ProcessorConfig(instance_id={self.instance_id!r}, prefix={self.naming.prefix!r}, "
+            f"kinds={sorted(self.ladders)}, state_dir={str(self.state_dir)!r})"
+        )
+
+    @property
+    def group(self) -> str:
+        """The consumer group, and the stem of the changelog's and the transactions' names."""
+        return f"{self.naming.prefix}rung-processor"

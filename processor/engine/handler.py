@@ -1,0 +1,110 @@
+"""One record from its bytes to its outputs: read it, look at the state, decide, write the state, name the outputs.
+
+Every engine calls this one function for every record, so all engines do the same.
+"""
+
+from collections.abc import Mapping
+
+import structlog
+
+from processor.domain.model import Decision, Event, NotifyReceived, RecipientPut, ResolutionReceived, SetAside
+from processor.engine import intake
+from processor.engine.interpreter import dead_letter, interpret
+from processor.engine.metrics import ProcessorMetrics
+from processor.engine.port import Clock, Decide, InputRecord, OutputRecord, StateError, StateStore
+from schemas.codec import decode_state, encode_state
+from schemas.errors import DecodeError
+from schemas.reasons import DeadReason, Reason
+from schemas.state import Ladder, RecipientState
+
+MAX_STATE_BYTES = 4 * 1024 * 1024
+"""The most that one recipient's state may grow to by a request from outside; such a request becomes a dead letter. The
+changelog takes twice that, so that what the domain itself adds (claims, outcomes) always fits."""
+
+_log = structlog.get_logger("rung.processor")
+
+
+class Handler:
+    """Processes records of any partition; not thread-safe."""
+
+    def __init__(
+        self, decide: Decide, ladders: Mapping[str, Ladder], clock: Clock, metrics: ProcessorMetrics | None = None
+    ) -> None:
+        self._decide = decide
+        self._ladders = ladders
+        self._clock = clock
+        self._metrics = metrics
+        self._last_now: dict[int, int] = {}
+
+    def handle(self, record: InputRecord, store: StateStore) -> list[OutputRecord]:
+        """Process one record: the new state goes to `store`, the outputs are returned.
+
+        Raises:
+            StateError: the stored state of the recipient cannot be read.
+        """
+        now = self._now(record.partition)
+        try:
+            event = intake.read(record, self._ladders)
+        except DecodeError as error:
+            return [self.set_aside(record, error.reason, error.detail, now)]
+        assert record.key is not None  # noqa: S101 - intake refuses a record without one
+        state = _decoded(store.read(record.key), record)
+        decision = self._decide(state, event, now)
+        decision = self._stored(decision, state, event, record.key, store)
+        if self._metrics is not None:
+            self._metrics.decided(event, decision, now)
+        for command in decision.commands:
+            if isinstance(command, SetAside):
+                self._count_dead(record, command.reason)
+        return interpret(decision.commands, record, now)
+
+    def set_aside(self, record: InputRecord, reason: DeadReason, detail: str, now: int | None = None) -> OutputRecord:
+        """The dead letter of a record that brings no event."""
+        self._count_dead(record, reason)
+        return dead_letter(record, reason, detail, self._now(record.partition) if now is None else now)
+
+    def _now(self, partition: int) -> int:
+        """The clock's time, but never earlier than before in this partition: a clock that is set back must not make
+        a later record's decision earlier."""
+        now = max(self._clock(), self._last_now.get(partition, 0))
+        self._last_now[partition] = now
+        return now
+
+    def _stored(
+        self, decision: Decision, state: RecipientState | None, event: Event, key: bytes, store: StateStore
+    ) -> Decision:
+        if decision.state is state:
+            return decision
+        if decision.state is None:
+            store.write(key, None)
+            return decision
+        value = encode_state(decision.state)
+        if len(value) > MAX_STATE_BYTES and isinstance(event, NotifyReceived | RecipientPut | ResolutionReceived):
+            detail = f"the recipient's state would have {len(value)} bytes, and {MAX_STATE_BYTES} are the most"
+            aside = SetAside(reason=DeadReason.TOO_LARGE, detail=detail)
+            return Decision(state=state, commands=(aside,), reason=Reason.TOO_LARGE)
+        store.write(key, value)
+        return decision
+
+    def _count_dead(self, record: InputRecord, reason: DeadReason) -> None:
+        if self._metrics is not None:
+            self._metrics.dead_lettered(reason)
+        _log.warning(
+            "record_set_aside",
+            topic=record.topic.name,
+            partition=record.partition,
+            offset=record.offset,
+            reason=reason.value,
+        )
+
+
+def _decoded(value: bytes | None, record: InputRecord) -> RecipientState | None:
+    if value is None:
+        return None
+    try:
+        return decode_state(value)
+    except DecodeError as error:
+        raise StateError(
+            f"the stored state of the recipient of {record.topic.name}[{record.partition}]@{record.offset} cannot be "
+            f"read ({error.reason}); nothing was changed. Start a release that can read it"
+        ) from error

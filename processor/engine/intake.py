@@ -1,0 +1,88 @@
+"""From a record to an event of the domain, or to a named reason why there is none."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from processor.domain.model import (
+    Event,
+    NotifyReceived,
+    OutcomeReceived,
+    RecipientErased,
+    RecipientPut,
+    ResolutionReceived,
+    WokeUp,
+)
+from processor.engine.port import InputRecord
+from schemas import records as r
+from schemas.codec import AnyRecord, Decoded, decode, encode
+from schemas.errors import DecodeError
+from schemas.reasons import DeadReason
+from schemas.state import Ladder
+
+KIB = 1024
+MAX_NOTIFY_BYTES = 1024 * KIB
+"""Kafka's default for one record. A value may grow when it is written again (`1E15` becomes `1000000000000000.0`), so
+what counts is the size after reading; a delivery carries the data again, and must fit its topic."""
+MAX_PROFILE_BYTES = 256 * KIB
+"""A profile is published on its own and its addresses are copied into deliveries."""
+MAX_OTHER_BYTES = 64 * KIB
+MAX_NAME_BYTES = 16 * KIB
+"""Of a recipient, a kind and a dedup key, which are repeated in every record about the notification."""
+
+LIMITS: dict[type[AnyRecord], int] = {
+    r.Notify: MAX_NOTIFY_BYTES,
+    r.PutRecipient: MAX_PROFILE_BYTES,
+    r.EraseRecipient: MAX_OTHER_BYTES,
+    r.Resolve: MAX_OTHER_BYTES,
+    r.Due: MAX_OTHER_BYTES,
+    r.Outcome: MAX_OTHER_BYTES,
+}
+_GROWTH = 8
+"""More than a JSON value can grow when it is written again."""
+
+
+def read(record: InputRecord, ladders: Mapping[str, Ladder]) -> Event:
+    """The event that a record brings.
+
+    Raises:
+        DecodeError: it brings none; the reason says why.
+    """
+    decoded = decode(record.topic, record.key, record.value, record.headers)
+    _check_size(decoded.record, len(record.value or b""))
+    return _event(decoded, ladders)
+
+
+def _event(decoded: Decoded, ladders: Mapping[str, Ladder]) -> Event:
+    ce_id = decoded.envelope.id
+    match decoded.record:
+        case r.Notify() as notify:
+            return NotifyReceived(ce_id=ce_id, notify=notify, ladder=ladders.get(notify.kind))
+        case r.PutRecipient() as put:
+            return RecipientPut(ce_id=ce_id, put=put)
+        case r.EraseRecipient() as erase:
+            return RecipientErased(ce_id=ce_id, erase=erase)
+        case r.Resolve() as resolve:
+            return ResolutionReceived(ce_id=ce_id, resolve=resolve)
+        case r.Due() as due:
+            return WokeUp(recipient=due.recipient, due_at=due.due_at)
+        case r.Outcome() as outcome:
+            return OutcomeReceived(outcome=outcome)
+        case r.RecipientProfile() | r.Delivery() | r.DeliveryEvent():
+            # The catalogue keeps these off the inputs, and decode reads only what the catalogue lists.
+            raise DecodeError(DeadReason.UNKNOWN_TYPE, f"{decoded.envelope.type!r} is no input")
+        case _:
+            assert_never(decoded.record)
+
+
+def _check_size(record: AnyRecord, received: int) -> None:
+    limit = LIMITS.get(type(record), MAX_OTHER_BYTES)
+    size = received
+    if received <= limit < received * _GROWTH:
+        size = len(encode(record))
+    if size > limit:
+        raise DecodeError(DeadReason.TOO_LARGE, f"{size} bytes, and {limit} are the most for a {type(record).__name__}")
+    for name in ("recipient", "kind", "dedup_key"):
+        text = getattr(record, name, "")
+        # Four bytes are the most that one character takes.
+        if len(text) * 4 > MAX_NAME_BYTES and len(text.encode()) > MAX_NAME_BYTES:
+            raise DecodeError(DeadReason.TOO_LARGE, f"{name} has more than {MAX_NAME_BYTES} bytes")

@@ -1,0 +1,148 @@
+"""The processor's metrics: what came in, what was decided and asked for, and how late it was."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from processor.domain.model import Command, Decision, Deliver, Emit, Event
+from schemas.reasons import DeadReason, Reason
+from schemas.records import EventType
+from schemas.topics import PROCESSOR_INPUTS
+
+SERVICE = "processor"
+STALE_SECONDS = 5.0
+"""An engine looks at its lag every second; if it has not for this long it stands still, and its lag grows."""
+_LAG_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+_DEPTH_BUCKETS = (0, 1, 2, 3, 4, 5, 8, 13)
+_EVENTS = tuple(member.__name__ for member in Event.__args__)
+_COMMANDS = tuple(member.__name__ for member in Command.__args__)
+
+
+class ProcessorMetrics:
+    """All metrics of the processor, every label value at zero from the start."""
+
+    def __init__(
+        self, registry: CollectorRegistry, kinds: Iterable[str] = (), clock: Callable[[], float] = time.time
+    ) -> None:
+        """Register the metrics; `kinds` are those of the ladders, and `clock` tells seconds since the epoch."""
+        self.events = Counter(
+            "rung_processor_events_total", "Records that were understood, by type.", ["type"], registry=registry
+        )
+        self.decisions = Counter(
+            "rung_processor_decisions_total", "Decisions by their named reason.", ["reason"], registry=registry
+        )
+        self.commands = Counter(
+            "rung_processor_commands_total", "Commands of decisions by kind.", ["command"], registry=registry
+        )
+        self.delivery_events = Counter(
+            "rung_processor_delivery_events_total", "Published delivery events by type.", ["type"], registry=registry
+        )
+        self.due_lag = Histogram(
+            "rung_processor_due_lag_seconds",
+            "How long after its due time a step was claimed.",
+            buckets=_LAG_BUCKETS,
+            registry=registry,
+        )
+        self.last_due_lag = Gauge(
+            "rung_processor_last_due_lag_seconds", "Due lag of the step claimed last.", registry=registry
+        )
+        self.depth = Histogram(
+            "rung_processor_escalation_depth",
+            "How many steps had left when the person acted, by kind.",
+            ["kind"],
+            buckets=_DEPTH_BUCKETS,
+            registry=registry,
+        )
+        self.lag = Gauge(
+            "rung_processor_lag_seconds",
+            "Age of what waits in an input topic for this instance; 0 when nothing waits.",
+            ["topic"],
+            registry=registry,
+        )
+        self.dead_letters = Counter(
+            "rung_dead_letters_total", "Records set aside.", ["service", "reason"], registry=registry
+        )
+        self.lags = {topic.name: LagTracker(clock) for topic in PROCESSOR_INPUTS}
+        self._initialise(kinds)
+
+    def _initialise(self, kinds: Iterable[str]) -> None:
+        for kind in kinds:
+            self.depth.labels(kind)
+        for name in _EVENTS:
+            self.events.labels(name)
+        for reason in Reason:
+            self.decisions.labels(reason.value)
+        for name in _COMMANDS:
+            self.commands.labels(name)
+        for event_type in EventType:
+            self.delivery_events.labels(event_type.value)
+        for dead_reason in DeadReason:
+            self.dead_letters.labels(SERVICE, dead_reason.value)
+        for topic, tracker in self.lags.items():
+            self.lag.labels(topic).set_function(tracker.seconds)
+
+    def decided(self, event: Event, decision: Decision, now: int) -> None:
+        """Count a decision that was made at `now` (milliseconds since the epoch)."""
+        self.events.labels(type(event).__name__).inc()
+        self.decisions.labels(decision.reason.value).inc()
+        for command in decision.commands:
+            self.commands.labels(type(command).__name__).inc()
+            match command:
+                case Emit(type=event_type, event=emitted):
+                    self.delivery_events.labels(event_type.value).inc()
+                    if event_type is EventType.RESOLVED and emitted.depth is not None:
+                        self.depth.labels(emitted.kind).observe(emitted.depth)
+                case Deliver(delivery=delivery):
+                    late = max(0, now - delivery.due_at) / 1000
+                    self.due_lag.observe(late)
+                    self.last_due_lag.set(late)
+                case _:
+                    pass
+
+    def dead_lettered(self, reason: DeadReason) -> None:
+        """Count a record that was set aside."""
+        self.dead_letters.labels(SERVICE, reason.value).inc()
+
+
+class LagTracker:
+    """The lag of one topic as an age, over the partitions that this instance holds.
+
+    The age of the record that waits is not known before it is read. What is known is when the last record before it
+    was written and when nothing waited last; the later of the two bounds the age from above. An engine that stands
+    still is taken to be behind since it last looked. One thread writes; any may read.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._written: dict[int, float] = {}
+        self._caught_up: dict[int, float] = {}
+        self._waiting: dict[int, bool] = {}
+        self._looked = 0.0
+
+    def processed(self, partition: int, timestamp: int) -> None:
+        """A record was processed that had been written at `timestamp` (milliseconds since the epoch)."""
+        self._written[partition] = timestamp / 1000
+
+    def looked(self, waiting: dict[int, bool]) -> None:
+        """What an engine saw: its partitions, and whether a record waits in each."""
+        now = self._clock()
+        self._written = {p: at for p, at in self._written.items() if p in waiting}
+        known = self._caught_up
+        self._caught_up = {p: known[p] if w else now for p, w in waiting.items() if not w or p in known}
+        self._waiting = waiting
+        self._looked = now
+
+    def seconds(self) -> float:
+        """The lag now, in seconds; 0 if this instance holds no partition or nothing waits."""
+        waiting, caught_up, looked = self._waiting, self._caught_up, self._looked
+        now = self._clock()
+        stands_still = now - looked > STALE_SECONDS
+        return max(
+            (
+                now - (max(self._written.get(p, 0.0), caught_up.get(p, 0.0)) or looked)
+                for p, waits in waiting.items()
+                if waits or stands_still
+            ),
+            default=0.0,
+        )

@@ -1,0 +1,144 @@
+"""The engine on Kafka: transactions, state in RocksDB and its changelog, through quixstreams.
+
+The co-partitioned inputs are one stream with one store, keyed by recipient. Outputs, the state's changelog and the
+input offsets go into one Kafka transaction, committed every `commit_interval_seconds`. Records are passed through
+undecoded, so that one that cannot be read becomes a dead letter, byte for byte.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaException, Message
+
+from processor.engine.config import ProcessorConfig
+from processor.engine.handler import Handler
+from processor.engine.metrics import ProcessorMetrics
+from processor.engine.port import InputRecord, OutputRecord, RawHeaders, StopTimeoutError
+from processor.engine.quix_app import PartitionTransaction, application, ensure_changelog, message_context
+from schemas.reasons import DeadReason
+from schemas.topics import PROCESSOR_INPUTS, Topic
+
+LOOK_SECONDS = 1.0
+"""How often the lag is looked at."""
+_STATE_KEY = b"state"
+
+_log = structlog.get_logger("rung.processor")
+
+
+class QuixEngine:
+    """One instance of the processor on Kafka; it runs once."""
+
+    def __init__(self, config: ProcessorConfig, handler: Handler, metrics: ProcessorMetrics | None = None) -> None:
+        """Prepare the instance: looks at the inputs and creates the changelog.
+
+        Raises:
+            EngineError: an input is missing, or the inputs differ in their number of partitions.
+            KafkaException: Kafka cannot be reached.
+        """
+        self._config = config
+        self._handler = handler
+        self._metrics = metrics
+        self._inputs: Mapping[str, Topic] = {config.naming(topic): topic for topic in PROCESSOR_INPUTS}
+        ensure_changelog(config, self._inputs)
+        self._app = application(config, self._set_aside)
+        self._frame = self._app.joined(self._inputs)
+        self._frame.update(self._process, metadata=True)
+        self._context = self._frame.processing_context
+        self._app.every_round(self._look)
+        self._next_look = 0.0
+        self._error: BaseException | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """See `port.Engine`. The work is done in a thread of its own, so that its end can be given a limit."""
+        if stop.is_set():
+            return
+        ended = threading.Event()
+        worker = threading.Thread(target=self._work, args=(ended,), name="processor", daemon=True)
+        worker.start()
+        _log.info("processor_started", instance=self._config.instance_id, group=self._config.group)
+        while not stop.wait(0.1) and not ended.is_set():
+            pass
+        self._end(worker)
+        if self._error is not None:
+            raise self._error
+        _log.info("processor_stopped", instance=self._config.instance_id)
+
+    def _end(self, worker: threading.Thread) -> None:
+        deadline = time.monotonic() + self._config.shutdown_seconds
+        while worker.is_alive() and time.monotonic() < deadline:
+            # Asked again and again: an application that is still starting forgets that it was asked.
+            self._app.stop()
+            worker.join(0.1)
+        if worker.is_alive():
+            raise StopTimeoutError(f"the processor did not end within {self._config.shutdown_seconds} s")
+
+    def _work(self, ended: threading.Event) -> None:
+        try:
+            self._app.run()
+        except BaseException as error:
+            self._error = error
+        finally:
+            ended.set()
+
+    def _process(self, value: bytes | None, key: bytes | None, timestamp: int, headers: RawHeaders | None) -> None:
+        context = message_context()
+        topic = self._inputs[context.topic]
+        record = InputRecord(topic, context.partition, context.offset, timestamp, key, value, headers)
+        transaction = self._context.checkpoint.get_store_transaction(self._frame.stream_id, record.partition)
+        self._write(self._handler.handle(record, _Store(transaction)))
+        if self._metrics is not None:
+            self._metrics.lags[topic.name].processed(record.partition, timestamp)
+
+    def _set_aside(self, message: Message) -> None:
+        """A record whose headers the client cannot make into text (names that are no UTF-8): the rest is kept."""
+        name, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+        timestamp = message.timestamp()[1]
+        record = InputRecord(self._inputs[name], partition, offset, timestamp, message.key(), message.value(), None)
+        detail = "a header's name is not UTF-8; the headers are lost"
+        self._write([self._handler.set_aside(record, DeadReason.BAD_HEADER, detail)])
+        self._context.store_offset(name, partition, offset)
+
+    def _write(self, outputs: Iterable[OutputRecord]) -> None:
+        for output in outputs:
+            self._context.producer.produce(
+                self._config.naming(output.topic), value=output.value, key=output.key, headers=output.headers
+            )
+
+    def _look(self) -> None:
+        """Tell the metrics in which partitions something waits. Costs no request: both offsets are in the client."""
+        now = time.monotonic()
+        if self._metrics is None or now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        consumer = self._context.consumer
+        waiting: dict[str, dict[int, bool]] = {topic.name: {} for topic in PROCESSOR_INPUTS}
+        try:
+            held = [tp for tp in consumer.assignment() if tp.topic in self._inputs]
+            for tp in consumer.position(held) if held else []:
+                _, high = consumer.get_watermark_offsets(tp, cached=True)
+                waiting[self._inputs[tp.topic].name][tp.partition] = 0 <= tp.offset < high
+        except KafkaException as error:
+            _log.debug("lag_unknown", error=str(error))
+            return
+        for name, partitions in waiting.items():
+            self._metrics.lags[name].looked(partitions)
+
+
+class _Store:
+    """One partition's state inside the open transaction."""
+
+    def __init__(self, transaction: PartitionTransaction[Any, Any]) -> None:
+        self._transaction = transaction
+
+    def read(self, key: bytes) -> bytes | None:
+        found: bytes | None = self._transaction.get_bytes(_STATE_KEY, prefix=key)
+        return found
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self._transaction.delete(_STATE_KEY, prefix=key)
+        else:
+            self._transaction.set_bytes(_STATE_KEY, value, prefix=key)

@@ -1,0 +1,182 @@
+"""The quixstreams application under the engine: how it is set up, and the few places where it differs on purpose.
+
+- Inputs are *not* aligned by time. The library does that for concatenated streams by holding a partition back until
+  every other input is known to have nothing older; an open transaction of a delayer that died would then hold back
+  the resolutions too. The domain is indifferent to the order between topics, so nothing is gained by it.
+- The prefetch is small. All inputs share one queue in the client, and a long backlog of notifications in it would make
+  a resolution wait for all of it.
+- Signals stay with the process: the application runs in a thread, and its end is asked for by `stop`.
+"""
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from processor.engine.config import ProcessorConfig
+from processor.engine.handler import MAX_STATE_BYTES
+from processor.engine.port import EngineError
+from schemas.topics import DAY_MS, PARTITIONER
+
+# Its schema registry client, which is not used here, imports a library that tells of a release to come with a warning
+# that no filter stops; recording it keeps it off stderr.
+with warnings.catch_warnings(record=True):
+    from quixstreams import Application
+    from quixstreams import message_context as message_context
+    from quixstreams.dataframe import StreamingDataFrame
+    from quixstreams.kafka import ConnectionConfig
+    from quixstreams.state import PartitionTransaction as PartitionTransaction
+    from quixstreams.state.rocksdb import RocksDBOptions
+
+MAX_RECORD_BYTES = 2 * MAX_STATE_BYTES
+"""The largest record written: a state, or a dead letter (the largest input and its marks)."""
+CHANGELOG_CONFIG = {
+    "cleanup.policy": "compact",
+    "max.message.bytes": str(MAX_RECORD_BYTES),
+    # Compaction leaves the newest segment alone. A restore reads what it left, so segments are small; and an erased
+    # person's old states are gone after a day and the time that the cleaner takes.
+    "segment.bytes": str(64 * 1024 * 1024),
+    "max.compaction.lag.ms": str(DAY_MS),
+}
+MIB = 1024 * 1024
+OnBadMessage = Callable[[Message], None]
+
+
+class ProcessorApplication(Application):
+    """The library's application with the differences that the module's text names."""
+
+    def _setup_signal_handlers(self) -> None:
+        """Leave signals alone: they belong to the process, and only its main thread could set them."""
+
+    def joined(self, topics: Iterable[str]) -> StreamingDataFrame:
+        """One stream of several co-partitioned inputs with one state store, read as the records come."""
+        frames = [
+            self.dataframe(self.topic(name, key_deserializer="bytes", value_deserializer="bytes")) for name in topics
+        ]
+        joined = frames[0]
+        for frame in frames[1:]:
+            joined = joined.concat(frame)
+        self._dataframe_registry._requires_time_alignment = False
+        joined.register_store()
+        return joined
+
+    def every_round(self, task: Callable[[], None]) -> None:
+        """Call `task` after every record, and while there is none after every wait for one."""
+        self._dataframe_registry.register_periodic_task(task)
+
+
+def application(config: ProcessorConfig, on_bad_message: OnBadMessage) -> ProcessorApplication:
+    """Set up the application; no connection is made yet.
+
+    Args:
+        config: the instance's settings.
+        on_bad_message: called for a record that the client library itself cannot read.
+    """
+
+    def on_consumer_error(error: Exception, message: Message | None, logger: logging.Logger) -> bool:
+        if message is None or message.error() is not None:
+            logger.error("reading from Kafka failed: %s", error)
+            return False
+        on_bad_message(message)
+        return True
+
+    connection = ConnectionConfig.from_librdkafka_dict(dict(config.kafka), ignore_extras=True)
+    known = connection.as_librdkafka_dict().keys()
+    extra = {name: value for name, value in config.kafka.items() if name not in known}
+    return ProcessorApplication(
+        broker_address=connection,
+        consumer_group=config.group,
+        auto_offset_reset="earliest",
+        commit_interval=config.commit_interval_seconds,
+        consumer_poll_timeout=config.poll_seconds,
+        processing_guarantee="exactly-once",
+        consumer_extra_config=extra | _consumer_settings(config),
+        producer_extra_config=extra | _producer_settings(config),
+        state_dir=config.state_dir / config.instance_id,
+        rocksdb_options=_rocksdb_options(config),
+        auto_create_topics=False,
+        on_consumer_error=on_consumer_error,
+        loglevel=None,
+    )
+
+
+def ensure_changelog(config: ProcessorConfig, inputs: Iterable[str], timeout: float = 30.0) -> str:
+    """Create the topic that holds the state, if it is missing, and return its name.
+
+    The name is the one that quixstreams looks for: it comes from the group and the names of the inputs, so another
+    set of inputs would begin with an empty state.
+
+    Raises:
+        EngineError: an input is missing, or the inputs differ in their number of partitions.
+        KafkaException: the cluster cannot be reached, or refuses.
+    """
+    names = sorted(inputs)
+    changelog = f"changelog__{config.group}--{'--'.join(names)}--default"
+    admin = AdminClient(dict(config.kafka))
+    existing = admin.list_topics(timeout=timeout).topics
+    if missing := [name for name in names if name not in existing]:
+        raise EngineError(f"topics are missing: {', '.join(missing)}; create the catalogue's topics first")
+    counts = {name: len(existing[name].partitions) for name in names}
+    if len(set(counts.values())) != 1:
+        raise EngineError(f"the inputs must have the same number of partitions, and have {counts}")
+    if changelog in existing:
+        return changelog
+    replicas = max(len(existing[name].partitions[0].replicas) for name in names)
+    new = NewTopic(changelog, counts[names[0]], replication_factor=replicas, config=CHANGELOG_CONFIG)
+    future = admin.create_topics([new], operation_timeout=timeout)[changelog]
+    try:
+        future.result(timeout)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    deadline = time.monotonic() + timeout
+    while changelog not in admin.list_topics(timeout=timeout).topics:
+        if time.monotonic() > deadline:
+            raise EngineError(f"topic {changelog} was created and is not to be seen after {timeout} s")
+        time.sleep(0.05)
+    return changelog
+
+
+def _consumer_settings(config: ProcessorConfig) -> dict[str, Any]:
+    session = round(config.session_seconds * 1000)
+    return {
+        "group.instance.id": f"{config.group}.{config.instance_id}",
+        "isolation.level": "read_committed",
+        "session.timeout.ms": session,
+        "heartbeat.interval.ms": session // 3,
+        "max.poll.interval.ms": round(config.poll_limit_seconds * 1000),
+        "queued.min.messages": 1000,
+        "queued.max.messages.kbytes": 8 * 1024,
+        "fetch.queue.backoff.ms": 10,
+        "fetch.wait.max.ms": 100,
+    }
+
+
+def _producer_settings(config: ProcessorConfig) -> dict[str, Any]:
+    return {
+        "partitioner": PARTITIONER,
+        "enable.idempotence": True,
+        "acks": "all",
+        "transactional.id": f"{config.group}.{config.instance_id}",
+        "transaction.timeout.ms": round(config.transaction_seconds * 1000),
+        "message.max.bytes": MAX_RECORD_BYTES,
+        "compression.type": "lz4",
+    }
+
+
+def _rocksdb_options(config: ProcessorConfig) -> RocksDBOptions:
+    return RocksDBOptions(
+        write_buffer_size=4 * MIB,
+        max_write_buffer_number=2,
+        target_file_size_base=16 * MIB,
+        block_cache_size=config.memory_mib * MIB,
+        max_total_wal_size=16 * MIB,
+        # A lock that is held belongs to a process of this instance that is on its way out.
+        open_max_retries=10,
+        open_retry_backoff=1.0,
+    )
