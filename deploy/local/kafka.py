@@ -75,6 +75,10 @@ class EmbeddedKafka(Server):
         return self._folder / "kafka.log"
 
     @property
+    def _where(self) -> str:
+        return f"{self._output} and {self.log}"
+
+    @property
     def _output(self) -> Path:
         return self._folder / "kafka.out"
 
@@ -130,8 +134,9 @@ class EmbeddedKafka(Server):
     def _cause(self, text: str) -> str | None:
         if "Could not reserve enough space" in text or "OutOfMemoryError" in text:
             return f"there is not enough memory for a heap of {self._heap}"
+        if refused := re.search(r"^(?:Error occurred during initialization of VM\n|Error: )(.+)$", text, re.MULTILINE):
+            return f"Java says: {refused[1]}"
         causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)+\w*(?:Exception|Error): (.+)$", text, re.MULTILINE)
-        causes += re.findall(r"^Error: (.+)$", text, re.MULTILINE)
         return causes[-1] if causes else None
 
 
@@ -172,6 +177,9 @@ def broker_settings(listen: str, port: int, controller_port: int) -> dict[str, s
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
+        # After a crash the node waits until its own former session is over; 9 s by default.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
         # Allows clients to ask for a fast takeover; what they ask for by default stays the same.
         "group.min.session.timeout.ms": "500",
         "num.network.threads": "2",

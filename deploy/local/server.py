@@ -148,11 +148,11 @@ class Server(ABC):
             while (code := process.wait(tool, time.monotonic() + 0.1)) is None:
                 self._continue()
                 if time.monotonic() > deadline:
-                    raise StackError(f"{self.NAME} did not {doing} within {timeout:.0f} s; see {self.log}.")
+                    raise StackError(f"{self.NAME} did not {doing} within {timeout:.0f} s; see {self._where}.")
         finally:
             process.end(tool, by=signal.SIGKILL)
         if code != 0:
-            raise StackError(f"{self.NAME} could not {doing}: {self._reason()}; see {self.log}.")
+            raise StackError(f"{self.NAME} could not {doing}: {self._reason()}; see {self._where}.")
 
     def _wait_until(self, deadline: float) -> bool:
         """Say whether to look again; raises if the server has ended or the time is over."""
@@ -161,9 +161,9 @@ class Server(ABC):
         if child is None or process.exit_code(child) is not None:
             reason = self._reason()
             kind = PortRaceError if reason == _PORT_TAKEN else StackError
-            raise kind(f"{self.NAME} ended while it started: {reason}; see {self.log}.")
+            raise kind(f"{self.NAME} ended while it started: {reason}; see {self._where}.")
         if time.monotonic() > deadline:
-            raise StackError(f"{self.NAME} did not serve clients in time; see {self.log}.")
+            raise StackError(f"{self.NAME} did not serve clients in time; see {self._where}.")
         return True
 
     def _reason(self) -> str:
@@ -182,6 +182,11 @@ class Server(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    @property
+    def _where(self) -> str:
+        """Where to read more, for an error."""
+        return str(self.log)
 
     @property
     @abstractmethod

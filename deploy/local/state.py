@@ -35,8 +35,8 @@ class StateLock:
             raise RuntimeError("the lock is not held")
         return self._descriptor
 
-    def acquire(self, owner: str, timeout: float = _WAIT_SECONDS) -> None:
-        """Take the lock, waiting up to `timeout` seconds for an earlier server to end.
+    def acquire(self, owner: str) -> None:
+        """Take the lock, waiting a few seconds for an earlier server to end.
 
         Raises:
             StackError: another server holds the folder; `owner` names the server in the message.
@@ -44,7 +44,7 @@ class StateLock:
         if self._descriptor is not None:
             return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _WAIT_SECONDS
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -37,7 +37,7 @@ def postgres_server(choice: str, folder: Path) -> Iterator[str]:
     elif choice == "docker":
         from testcontainers.community.postgres import PostgresContainer
 
-        options = "-c max_connections=200 -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+        options = "-c max_connections=200 -c fsync=off -c full_page_writes=off"
         with PostgresContainer(POSTGRES_IMAGE, driver=None).with_command(options) as container:
             yield container.get_connection_url()
     else:
