@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-PRODUCER_SETTINGS = {"partitioner": "murmur2_random", "enable.idempotence": True, "acks": "all", "linger.ms": 0}
+PRODUCER_SETTINGS = {
+    "partitioner": "murmur2_random",
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 0,
+    # The topics decide how large a record may be, and not this client.
+    "message.max.bytes": 8 * 1024 * 1024,
+}
 
 
 @dataclass(frozen=True)
