@@ -6,8 +6,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.support import postgres, servers
+
+# A property has no limit for each example: a busy machine is no fault of the code, and each test has its limit.
+settings.register_profile("rung", deadline=None)
+settings.load_profile("rung")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
