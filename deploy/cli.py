@@ -1,0 +1,80 @@
+"""The `rung` command: one sub-command for each service, and those for people."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy import operate, people
+from deploy.settings import Settings, SettingsError, load
+
+app = typer.Typer(
+    name="rung",
+    help="Notifications that climb a ladder of channels until the person acts.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(people.recipient, name="recipient")
+app.add_typer(operate.topics, name="topics")
+app.add_typer(operate.ladders, name="ladders")
+for command in people.COMMANDS:
+    app.command()(command)
+for service in operate.SERVICE_COMMANDS:
+    app.command(rich_help_panel="Services")(service)
+app.command()(operate.migrate)
+
+
+@app.command()
+def up(
+    config: Annotated[
+        Path | None, typer.Option(help="The configuration directory; RUNG_CONFIG_DIR names it too.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Keep everything in this folder; a temporary one otherwise.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print where everything is as one JSON line.")] = False,
+) -> None:
+    """Run the whole system in the foreground, on the embedded stack unless the settings name servers."""
+    from deploy.up import up as run_up
+
+    raise typer.Exit(run_up(settings_with(config), state, as_json=json))
+
+
+@app.command()
+def demo(
+    keep: Annotated[Path | None, typer.Option(help="Keep the state and the logs in this folder.")] = None,
+) -> None:
+    """Play a real scenario through the whole system, check it from outside, and stop everything."""
+    from deploy.demo.run import run_demo
+
+    raise typer.Exit(run_demo(keep))
+
+
+def settings_with(config_dir: Path | None) -> Settings:
+    """The environment's settings, with a configuration directory given on the command line."""
+    settings = load()
+    return settings if config_dir is None else settings.model_copy(update={"config_dir": config_dir.absolute()})
+
+
+def main() -> None:
+    """Run the command; what is wrong with the user's input ends it with one clear message and exit code 2."""
+    from deploy.configuration import ConfigurationError
+    from deploy.local.errors import StackError
+    from deploy.people import AskError
+    from deploy.system import ServiceError
+    from deploy.topics import TopicsError
+
+    try:
+        app()
+    except (SettingsError, ConfigurationError, StackError, ServiceError, TopicsError, AskError) as error:
+        print(f"rung: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

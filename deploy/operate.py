@@ -1,0 +1,158 @@
+"""The commands that production runs: one for each service, and what prepares the database and the cluster."""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from deploy.configuration import load_configuration
+from deploy.service_runner import run_service
+from deploy.settings import load
+from deploy.topics import ensure_topics
+
+topics = typer.Typer(help="The topics on the cluster.", no_args_is_help=True)
+ladders = typer.Typer(help="The ladder file.", no_args_is_help=True)
+
+
+def migrate() -> None:
+    """Bring the database's schema to this version."""
+    from relay.outbox.migrations import migrate as run
+
+    applied = run(load().database)
+    print("\n".join(f"applied {name}" for name in applied) or "the schema is up to date")
+
+
+@topics.command()
+def create() -> None:
+    """Create the topics that are missing; refuse others with another number of partitions."""
+    settings = load()
+    created = ensure_topics(
+        settings.client,
+        settings.naming,
+        partitions=settings.partitions,
+        replication_factor=settings.replication_factor,
+    )
+    print("\n".join(f"created {name}" for name in created) or "every topic is there")
+
+
+@ladders.command()
+def check() -> None:
+    """Check the configuration directory, and say everything that is wrong with it."""
+    found = load_configuration(load().config_dir)
+    print(f"{found.folder}: {len(found.ladders)} kinds, {len(found.channels)} channels, all well")
+
+
+@ladders.command()
+def apply() -> None:
+    """Check the configuration directory and publish the names of its kinds to the database."""
+    from relay.outbox.kinds import publish_kinds
+
+    settings = load()
+    found = load_configuration(settings.config_dir)
+    print("kinds: " + ", ".join(publish_kinds(settings.database, found.ladders)))
+
+
+def outbox() -> None:
+    """Publish the rows of the outbox to Kafka."""
+    from relay.outbox.service import run
+
+    from relay.outbox.config import OutboxConfig
+
+    s = load()
+    config = OutboxConfig(
+        kafka=s.client,
+        database_url=s.database,
+        naming=s.naming,
+        instance_id=s.instance_id,
+        shutdown_seconds=s.shutdown_seconds,
+    )
+    run_service("outbox", s, lambda stop, registry: run(config, stop, registry))
+
+
+def delays() -> None:
+    """Hold what waits in the delay topics until it is due."""
+    from relay.delays.config import DelaysConfig
+    from relay.delays.service import run
+
+    s = load()
+    config = DelaysConfig(
+        kafka=s.client, naming=s.naming, instance_id=s.instance_id, shutdown_seconds=s.shutdown_seconds
+    )
+    run_service("delays", s, lambda stop, registry: run(config, stop, registry))
+
+
+def processor() -> None:
+    """Decide what happens to each notification."""
+    from processor.engine.config import ProcessorConfig
+    from processor.engine.service import run
+
+    s = load()
+    config = ProcessorConfig(
+        kafka=s.client,
+        ladders=load_configuration(s.config_dir).ladders,
+        state_dir=s.state_dir,
+        naming=s.naming,
+        instance_id=s.instance_id,
+        shutdown_seconds=s.shutdown_seconds,
+    )
+    run_service("processor", s, lambda stop, registry: run(config, stop, registry))
+
+
+def deliver() -> None:
+    """Call the providers."""
+    from processor.delivery.service import run
+
+    from processor.delivery.channels_config import read_secrets
+    from processor.delivery.config import DeliveryConfig
+
+    s = load()
+    found = load_configuration(s.config_dir)
+    config = DeliveryConfig(
+        kafka=s.client,
+        naming=s.naming,
+        channels=found.channels,
+        templates_dir=found.templates,
+        secrets=read_secrets(found.channels, os.environ, str(s.config_dir / "channels.toml")),
+        instance_id=s.instance_id,
+        shutdown_seconds=s.shutdown_seconds,
+    )
+    run_service("deliver", s, lambda stop, registry: run(config, stop, registry))
+
+
+def journal() -> None:
+    """Write the delivery events to PostgreSQL, where people can ask for them."""
+    from relay.journal.config import JournalConfig
+    from relay.journal.service import run
+
+    s = load()
+    config = JournalConfig(
+        kafka=s.client,
+        database_url=s.database,
+        naming=s.naming,
+        instance_id=s.instance_id,
+        retention_days=s.journal_retention_days,
+        shutdown_seconds=s.shutdown_seconds,
+    )
+    run_service("journal", s, lambda stop, registry: run(config, stop, registry))
+
+
+def api() -> None:
+    """Serve the HTTP API."""
+    from relay.api.config import ApiConfig
+    from relay.api.service import run
+
+    s = load()
+    config = ApiConfig(
+        database_url=s.database,
+        kafka=s.client,
+        naming=s.naming,
+        host=s.api_host,
+        port=s.api_port,
+        token=s.api_token.get_secret_value() if s.api_token else None,
+        shutdown_seconds=s.shutdown_seconds,
+    )
+    run_service("api", s, lambda stop, registry: run(config, stop, registry))
+
+
+SERVICE_COMMANDS = (outbox, delays, processor, deliver, journal, api)

@@ -1,0 +1,115 @@
+"""The environment, read once at the entry point into frozen settings; services never read it themselves."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from schemas.topics import Naming
+
+PREFIX = "RUNG_"
+SECRET_PREFIX = "RUNG_SECRET_"  # noqa: S105 - a prefix of names, not a secret
+"""Variables with this prefix are for `channels.toml`, which names the variables that hold its secrets."""
+DEFAULT_CONFIG_DIR = Path(__file__).parent / "config"
+
+
+class SettingsError(ValueError):
+    """The environment does not describe a system; the message names each variable and the fix."""
+
+
+class Settings(BaseSettings):
+    """Everything that is set from outside, as `RUNG_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    kafka: str = Field(default="", description="Kafka's bootstrap servers, `host:port,…`")
+    kafka_config: dict[str, str] = Field(
+        default_factory=dict, description="more librdkafka settings for every client, as JSON (TLS, SASL)"
+    )
+    database_url: SecretStr = Field(
+        default=SecretStr(""), description="PostgreSQL, `postgresql://user:password@host/db`"
+    )
+    config_dir: Path = Field(
+        default=DEFAULT_CONFIG_DIR, description="the folder with ladders.toml, channels.toml, templates/"
+    )
+    topic_prefix: str = Field(default="", description="put before every topic and group name")
+    partitions: int = Field(default=12, ge=1, le=10_000, description="of every topic; fixed once the topics exist")
+    replication_factor: int = Field(
+        default=1, ge=1, le=15, description="of every topic, changelogs included; 3 in production"
+    )
+    instance_id: str = Field(
+        default_factory=socket.gethostname,
+        description="this replica's name, the same after a restart and unique among replicas of a service",
+    )
+    state_dir: Path = Field(
+        default=Path(".rung/state"), description="where the processor keeps its store between restarts"
+    )
+    metrics_port: int = Field(default=9464, ge=0, le=65535, description="of `/metrics`; 0 serves none")
+    api_host: str = Field(default="127.0.0.1", description="where the HTTP API listens")
+    api_port: int = Field(default=8080, ge=0, le=65535, description="where the HTTP API listens; 0 is a free port")
+    api_token: SecretStr | None = Field(default=None, description="bearer token that the HTTP API asks for, if set")
+    journal_retention_days: int = Field(default=30, ge=1, description="how long the journal keeps events")
+    shutdown_seconds: float = Field(default=10.0, gt=0, description="how long a service may take to stop in order")
+    log_level: str = Field(
+        default="info", pattern="^(debug|info|warning|error)$", description="of the JSON logs on stderr"
+    )
+    cache_dir: Path | None = Field(
+        default=None, description="where the embedded stack keeps Kafka's jars; ~/.cache/rung"
+    )
+
+    @field_validator("config_dir", "state_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @property
+    def naming(self) -> Naming:
+        """How topics and groups are named on the cluster."""
+        return Naming(self.topic_prefix)
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The librdkafka settings that every client starts from."""
+        if not self.kafka:
+            raise SettingsError("RUNG_KAFKA is not set: give Kafka's bootstrap servers, such as 127.0.0.1:9092")
+        return {**self.kafka_config, "bootstrap.servers": self.kafka}
+
+    @property
+    def database(self) -> str:
+        """The database's address, which holds a password: never log it."""
+        url = self.database_url.get_secret_value()
+        if not url:
+            raise SettingsError("RUNG_DATABASE_URL is not set: give PostgreSQL's address, postgresql://…")
+        return url
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings.
+
+    Raises:
+        SettingsError: a variable with our prefix is unknown, or a value is not what it must be.
+    """
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    faults = []
+    for name in sorted(environ if environ is not None else os.environ):
+        if name.startswith(PREFIX) and name not in known and not name.startswith(SECRET_PREFIX):
+            near = difflib.get_close_matches(name, known, 1)
+            faults.append(f"{name} is not a setting" + (f"; did you mean {near[0]}?" if near else ""))
+    if faults:
+        raise SettingsError("; ".join(faults))
+    try:
+        if environ is None:
+            return Settings()
+        values = {
+            n.lower(): environ[PREFIX + n.upper()] for n in Settings.model_fields if PREFIX + n.upper() in environ
+        }
+        return Settings.model_validate_strings(values)
+    except ValidationError as error:
+        lines = (f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
+        raise SettingsError("; ".join(lines)) from None

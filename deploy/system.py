@@ -1,0 +1,209 @@
+"""The whole system as processes on this machine: the servers, what they need before the first service, the services."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from deploy.configuration import load_configuration
+from deploy.local.kafka import EmbeddedKafka
+from deploy.local.ports import free_port
+from deploy.local.postgres import EmbeddedPostgres
+from deploy.local.supervisor import Child, Exit, Restart, Supervisor
+from deploy.running import Running
+from deploy.settings import Settings
+from deploy.topics import ensure_topics
+from relay.outbox.kinds import publish_kinds
+from relay.outbox.migrations import migrate
+
+SERVICES = ("outbox", "delays", "processor", "deliver", "journal", "api")
+EMBEDDED_PARTITIONS = 4
+"""One broker and two cores serve few partitions faster than many; a cluster's number comes from the settings."""
+READY_SECONDS = 60.0
+Progress = Callable[[str], None]
+_Server = TypeVar("_Server")
+
+
+class ServiceError(RuntimeError):
+    """A service did not come up; the message names its log."""
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many processes each service runs as; one unless named."""
+
+    counts: Mapping[str, int]
+
+    def names(self) -> list[tuple[str, str]]:
+        """Pairs of process name and service."""
+        pairs = []
+        for service in SERVICES:
+            count = self.counts.get(service, 1)
+            pairs += [(service if count == 1 else f"{service}-{n}", service) for n in range(1, count + 1)]
+        return pairs
+
+
+class LocalSystem:
+    """Starts everything in order and stops it in reverse; servers that the settings name are used, not started."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        state_dir: Path,
+        *,
+        progress: Progress = lambda _: None,
+        replicas: Replicas | None = None,
+        fsync: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe the system; nothing runs before `start`. `environment` is added to that of every service."""
+        self._settings = settings
+        self._folder = state_dir.expanduser().absolute()
+        self._progress = progress
+        self._replicas = replicas or Replicas({})
+        self._fsync = fsync
+        self._environment = dict(environment or {})
+        self._servers = ExitStack()
+        self.supervisor = Supervisor()
+        self.running: Running | None = None
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the services' logs, one file each."""
+        return self._folder / "logs"
+
+    def start(self) -> Running:
+        """Start servers, prepare them, start services; returns when all answer.
+
+        Raises:
+            StackError: a server did not start. ServiceError: a service did not. ConfigurationError: the
+                configuration directory has faults. In each case everything started is stopped again.
+        """
+        configuration = load_configuration(self._settings.config_dir)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        try:
+            kafka, database = self._start_servers()
+            self._progress("preparing topics and tables")
+            given = "partitions" in self._settings.model_fields_set or bool(self._settings.kafka)
+            partitions = self._settings.partitions if given else EMBEDDED_PARTITIONS
+            ensure_topics(
+                {**self._settings.kafka_config, "bootstrap.servers": kafka},
+                self._settings.naming,
+                partitions=partitions,
+                replication_factor=self._settings.replication_factor,
+            )
+            migrate(database)
+            publish_kinds(database, configuration.ladders)
+            self.running = self._start_services(kafka, database, partitions)
+        except BaseException:
+            self.stop()
+            raise
+        return self.running
+
+    def _start_servers(self) -> tuple[str, str]:
+        kafka, database = self._settings.kafka, self._settings.database_url.get_secret_value()
+        broker = None if kafka else EmbeddedKafka(self._folder)
+        postgres = None if database else EmbeddedPostgres(self._folder, fsync=self._fsync)
+        embedded = [server for server in (postgres, broker) if server is not None]
+        for server in embedded:
+            server.check()
+        for server in embedded:
+            self._progress(f"starting {server.NAME}")
+            server.start()
+            self._servers.callback(server.stop)
+        return kafka or _of(broker).bootstrap_servers, database or _of(postgres).url()
+
+    def _start_services(self, kafka: str, database: str, partitions: int) -> Running:
+        ports: dict[str, int] = {}
+        for name in ["api-http", *(name for name, _ in self._replicas.names())]:
+            ports[name] = free_port(frozenset(ports.values()))
+        api_port = self._settings.api_port if "api_port" in self._settings.model_fields_set else ports["api-http"]
+        common = {
+            "RUNG_KAFKA": kafka,
+            "RUNG_DATABASE_URL": database,
+            "RUNG_CONFIG_DIR": str(self._settings.config_dir),
+            "RUNG_PARTITIONS": str(partitions),
+            "RUNG_API_PORT": str(api_port),
+            **self._environment,
+        }
+        for name, service in self._replicas.names():
+            child = Child(
+                name=name,
+                command=[sys.executable, "-m", "deploy.cli", service],
+                log=self.logs / f"{name}.log",
+                env={
+                    **common,
+                    "RUNG_METRICS_PORT": str(ports[name]),
+                    "RUNG_INSTANCE_ID": name,
+                    "RUNG_STATE_DIR": str(self._folder / "state" / name),
+                },
+                restart=Restart(),
+            )
+            self.supervisor.add(child)
+        self._progress("starting services")
+        self.supervisor.start_all()
+        names = [name for name, _ in self._replicas.names()]
+        running = Running(
+            kafka=kafka,
+            database_url=database,
+            api=f"http://{self._settings.api_host}:{api_port}",
+            metrics={name: f"http://127.0.0.1:{ports[name]}/metrics" for name in names},
+            config_dir=str(self._settings.config_dir),
+            state_dir=str(self._folder),
+            topic_prefix=self._settings.topic_prefix,
+            pid=os.getpid(),
+        )
+        self._wait_until_ready(running)
+        return running
+
+    def _wait_until_ready(self, running: Running) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        waiting = {**running.metrics, "api": f"{running.api}/readyz"}
+        while waiting:
+            for ended in self.supervisor.poll():
+                raise ServiceError(f"{ended.name} ended with {ended.reason}: see {self.logs / f'{ended.name}.log'}")
+            waiting = {name: url for name, url in waiting.items() if not _answers(url)}
+            if waiting and time.monotonic() > deadline:
+                names = ", ".join(sorted(waiting))
+                raise ServiceError(f"{names} did not answer within {READY_SECONDS:.0f} s: see the logs in {self.logs}")
+            time.sleep(0.05)
+
+    def poll(self) -> list[Exit]:
+        """Services that ended without being asked to since the last call; each is started again."""
+        return self.supervisor.poll()
+
+    def stop(self) -> list[str]:
+        """Stop the services, then the servers; returns the names of what had to be killed."""
+        killed = self.supervisor.stop_all(self._settings.shutdown_seconds + 5)
+        self._servers.close()
+        return killed
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _of(server: _Server | None) -> _Server:
+    assert server is not None  # noqa: S101 - started, because the settings name none
+    return server
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - an address of our own
+            return bool(response.status == 200)
+    except OSError:
+        return False
