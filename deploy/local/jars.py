@@ -36,6 +36,7 @@ REPOSITORY_VARIABLE = "RUNG_MAVEN_REPOSITORY"
 # Enough to hide the latency of one request behind the others; the repository limits clients that ask for much more.
 _PARALLEL_DOWNLOADS = 6
 _REQUEST_TIMEOUT_SECONDS = 20
+_STAGING = ".download-"
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,10 @@ def _only_one_download(folder: Path) -> Iterator[None]:
 
 def _download(jars: list[Jar], folder: Path, repository: str | None) -> None:
     """Fetch jars into a folder beside their place, check each, and move it in; a broken download leaves nothing."""
-    staging = Path(tempfile.mkdtemp(prefix=".download-", dir=folder))
+    for broken in folder.glob(f"{_STAGING}*"):
+        # Left by a download that was killed: this one alone holds the lock.
+        shutil.rmtree(broken, ignore_errors=True)
+    staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=folder))
     pool = ThreadPoolExecutor(_PARALLEL_DOWNLOADS)
     try:
         total = sum(jar.size for jar in jars)

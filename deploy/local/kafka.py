@@ -178,7 +178,7 @@ def broker_settings(listen: str, port: int, controller_port: int) -> dict[str, s
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
         # After a crash the node waits until its own former session is over; 9 s by default.
-        "broker.session.timeout.ms": "3000",
+        "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "500",
         # Allows clients to ask for a fast takeover; what they ask for by default stays the same.
         "group.min.session.timeout.ms": "500",

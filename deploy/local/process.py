@@ -99,6 +99,16 @@ def spawn(
     return future.result()
 
 
+def describe(code: int) -> str:
+    """An exit code in words: `exit code 3`, or the name of the signal that ended the process."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Send a signal to the process and to those it started in its group; no error if all have ended."""
     # Once the leader has been waited for, its number may belong to somebody else.

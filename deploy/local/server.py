@@ -60,6 +60,12 @@ class Server(ABC):
         child = self._process
         return None if child is None or process.exit_code(child) is not None else child.pid
 
+    def failure(self) -> str | None:
+        """A sentence about a server that was started and has ended by itself; None while all is as it should be."""
+        if self._process is None or process.exit_code(self._process) is None:
+            return None
+        return f"{self.NAME} ended by itself: {self._reason()}; see {self._where}."
+
     def check(self) -> None:
         """Find what would certainly make a start fail, without starting anything.
 
@@ -172,6 +178,10 @@ class Server(ABC):
             return "the disk is full"
         if "Address already in use" in text:
             return _PORT_TAKEN
+        code = None if self._process is None else process.exit_code(self._process)
+        if code is not None and code < 0:
+            # It had no time to say why; whatever its log ends with is about something else.
+            return f"it was ended by {process.describe(code)}"
         return (self._cause(text) or "it gave no reason").rstrip(".")
 
     def __enter__(self) -> Self:

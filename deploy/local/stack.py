@@ -58,6 +58,10 @@ class Stack:
                 self.stop()
                 raise
 
+    def failures(self) -> list[str]:
+        """A sentence about each server that was started and has ended by itself; ask now and then."""
+        return [failure for server in self.servers if (failure := server.failure()) is not None]
+
     def stop(self, timeout: float = 15.0) -> list[str]:
         """Stop both at the same time, within `timeout` seconds; returns the names of those that had to be killed."""
         with ThreadPoolExecutor(len(self.servers)) as pool:

@@ -56,12 +56,7 @@ class Exit:
     @property
     def reason(self) -> str:
         """The end in words: `exit code 3` or `SIGKILL`."""
-        if self.code >= 0:
-            return f"exit code {self.code}"
-        try:
-            return signal.Signals(-self.code).name
-        except ValueError:
-            return f"signal {-self.code}"
+        return process.describe(self.code)
 
 
 @dataclass

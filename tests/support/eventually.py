@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def eventually(
-    check: Callable[[], T], timeout: float = 15.0, interval: float = 0.02, describe: str | Callable[[], str] = ""
+    check: Callable[[], T | None], timeout: float = 15.0, interval: float = 0.02, describe: str | Callable[[], str] = ""
 ) -> T:
     """Call `check` until it returns something true, and return that.
 

@@ -76,7 +76,8 @@ def test_lock_pins_the_coordinates_that_the_code_names() -> None:
 
 
 def test_refused_download_says_why_and_leaves_nothing(tmp_path: Path) -> None:
-    """Without a network the error names the cause and the setting, and the cache stays empty."""
+    """Without a network the error names the cause and the setting, and the cache stays empty, or becomes so."""
+    (tmp_path / "jars" / ".download-of-a-killed-process").mkdir(parents=True)
     closed = f"http://{ports.HOST}:{ports.free_port()}"
     with pytest.raises(StackError, match=r"could not be downloaded .*[Cc]onnection refused.*RUNG_MAVEN_REPOSITORY"):
         jars.class_path(tmp_path, closed)

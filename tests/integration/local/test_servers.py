@@ -229,6 +229,34 @@ def test_servers_end_with_a_killed_parent_and_the_folder_starts_again(folder: Pa
             assert connection.execute("SELECT id FROM letters").fetchall() == [(1,)]
 
 
+def test_an_interrupt_in_the_middle_of_a_start_leaves_nothing(folder: Path) -> None:
+    """Ctrl-C while both start: the process ends soon, with nothing running and no half-made data."""
+    script = (
+        "import pathlib, sys\n"
+        "from deploy.local.stack import Stack\n"
+        "Stack(pathlib.Path(sys.argv[1]), fsync=False).start()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(folder)], stderr=subprocess.PIPE, text=True) as parent:
+        eventually(lambda: any("StorageTool" in command for command in running_on(folder)), interval=0.1)
+        parent.send_signal(signal.SIGINT)
+        _, errors = parent.communicate(timeout=10)
+    assert "KeyboardInterrupt" in errors
+    assert running_on(folder) == []
+    assert not (folder / "kafka").exists()
+
+
+def test_a_server_that_ends_by_itself_is_reported(folder: Path) -> None:
+    """A crash gives a sentence, an orderly stop none."""
+    server = EmbeddedPostgres(folder, fsync=False)
+    assert server.failure() is None
+    with server:
+        assert server.failure() is None
+        os.kill(server.pid or 0, signal.SIGKILL)
+        failure = eventually(server.failure)
+        assert failure == f"PostgreSQL ended by itself: it was ended by SIGKILL; see {server.log}."
+    assert server.failure() is None
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders that PostgreSQL's user may not enter")
 def test_root_needs_to_open_no_folder(tmp_path: Path) -> None:
     """As root the server runs as another user inside a folder that only root may enter, whose mode stays."""
