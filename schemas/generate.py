@@ -92,10 +92,9 @@ def _describe(schema: dict[str, Any], cls: type[Record] | type[StrEnum]) -> None
         told = [f"`{member}`: {docs[member.name]}" for member in cls if member.name in docs]
         schema["description"] = "\n".join([schema["description"], *told])
         return
-    names = {field.name: field.encode_name for field in msgspec.structs.fields(cls)}
-    for field, text in docs.items():
-        if field in names:
-            schema["properties"][names[field]]["description"] = text
+    for field in msgspec.structs.fields(cls):
+        if field.name in docs:
+            schema["properties"][field.encode_name]["description"] = docs[field.name]
 
 
 def _classes() -> dict[str, type[Record] | type[StrEnum]]:
@@ -110,21 +109,16 @@ def _classes() -> dict[str, type[Record] | type[StrEnum]]:
 
 def _member_docs(cls: type) -> dict[str, str]:
     """The strings that stand below the fields of a class: Python keeps them in the source alone."""
-    tree = ast.parse(inspect.getsource(cls))
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    (definition,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - it is the source of a class
     docs = {}
-    for line, below in pairwise(body):
-        if not (isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)):
-            continue
-        target = (
-            line.target
-            if isinstance(line, ast.AnnAssign)
-            else line.targets[0]
-            if isinstance(line, ast.Assign)
-            else None
-        )
-        if isinstance(target, ast.Name):
-            docs[target.id] = " ".join(str(below.value.value).split())
+    for line, below in pairwise(definition.body):
+        match line, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                docs[name] = " ".join(text.split())
     return docs
 
 
