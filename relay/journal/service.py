@@ -10,7 +10,7 @@ import psycopg
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from prometheus_client import CollectorRegistry
-from tenacity import RetryCallState, Retrying, retry_if_exception, sleep_using_event, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, sleep_using_event, wait_exponential, wait_random
 
 from relay.journal import partitions
 from relay.journal.config import JournalConfig
@@ -247,7 +247,7 @@ class Journal:
         """
         retrying = Retrying(
             retry=retry_if_exception(_may_pass),
-            wait=wait_exponential_jitter(initial=0.1, max=5.0),
+            wait=wait_exponential(multiplier=0.1, max=5.0) + wait_random(0, 0.1),
             sleep=sleep_using_event(self._stop),
             stop=lambda _: self._stop.is_set(),
             before_sleep=self._before_retry,

@@ -80,27 +80,33 @@ FROM (SELECT *,
       FROM rung.delivery_event) AS e
 GROUP BY notification_id, recipient, kind, dedup_key;
 
+-- Roles belong to the cluster, so another database of it may have made them already, even at this moment.
 DO $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'rung_journal') THEN
-        CREATE ROLE rung_journal NOLOGIN;
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'rung_reader') THEN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'rung_reader') THEN
         CREATE ROLE rung_reader NOLOGIN;
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END
+$$;
+
+-- To give tables to a role takes the right to act as it, which a superuser has without a grant.
+DO $$
+BEGIN
+    IF NOT pg_has_role(current_user, 'rung_journal', 'MEMBER') THEN
+        EXECUTE format('GRANT rung_journal TO %I', current_user);
     END IF;
 END
 $$;
 
 -- The journal makes and drops partitions, so the table is its own. A reader sees everything and changes nothing.
-DO $$
-BEGIN
-    EXECUTE format('GRANT rung_journal TO %I', current_user);
-END
-$$;
-GRANT USAGE, CREATE ON SCHEMA rung TO rung_journal;
+GRANT CREATE ON SCHEMA rung TO rung_journal;
+GRANT SELECT ON rung.kind TO rung_journal;
 GRANT USAGE ON SCHEMA rung TO rung_reader;
 ALTER TABLE rung.delivery_event OWNER TO rung_journal;
 ALTER TABLE rung.journal_offset OWNER TO rung_journal;
 ALTER FUNCTION rung.dedup_hash(text, text) OWNER TO rung_journal;
 ALTER VIEW rung.notification OWNER TO rung_journal;
 GRANT SELECT ON rung.delivery_event, rung.journal_offset, rung.notification TO rung_reader;
+GRANT EXECUTE ON FUNCTION rung.dedup_hash(text, text) TO rung_reader;

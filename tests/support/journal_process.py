@@ -1,0 +1,23 @@
+"""A journal as a process: `python -m tests.support.journal_process PREFIX SETTINGS-AS-JSON`."""
+
+import json
+import signal
+import sys
+import threading
+
+from prometheus_client import CollectorRegistry
+
+from relay.journal.config import JournalConfig
+from relay.journal.service import run
+from schemas.topics import Naming
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    run(JournalConfig(naming=Naming(sys.argv[1]), **json.loads(sys.argv[2])), stop, CollectorRegistry())
+
+
+if __name__ == "__main__":
+    main()
