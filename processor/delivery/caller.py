@@ -1,0 +1,92 @@
+"""One provider call: fill the template, call the adapter, and say what became of the claim.
+
+Whatever an adapter or a template does, the answer is a result; nothing here raises.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from processor.delivery.channels.port import Adapter, Call, Failed, NotFound, Rejected, Result, Unknown
+from processor.delivery.channels_config import ProviderConfig
+from processor.delivery.metrics import DeliveryMetrics
+from processor.delivery.templates import TemplateError, Templates
+from schemas.records import Delivery
+
+GRACE_SECONDS = 1.0
+"""Adapters keep their own time-out; one that does not is cut off this much later."""
+
+_log = structlog.get_logger("rung.delivery")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A result, and how long the provider took; None where it was not called."""
+
+    result: Result
+    latency_ms: int | None = None
+
+
+class Caller:
+    """Makes calls. Holds the adapters by the provider's name."""
+
+    def __init__(self, adapters: Mapping[str, Adapter], templates: Templates, metrics: DeliveryMetrics) -> None:
+        self._adapters = adapters
+        self._templates = templates
+        self._metrics = metrics
+
+    def target(self, provider: str, address: str) -> str:
+        """The window that a call to this address waits for, besides the provider's own."""
+        return self._adapters[provider].target(address)
+
+    async def call(self, claim: Delivery, provider: ProviderConfig) -> Answered:
+        """Make the call that a claim asks for."""
+        try:
+            message = self._templates.render(claim)
+        except TemplateError as error:
+            _log.error("template_failed", key=claim.key, template=claim.template, detail=str(error))
+            return Answered(Rejected("bad_template", contact_alive=True))
+        call = Call(
+            key=claim.key,
+            notification_id=claim.notification_id,
+            recipient=claim.recipient,
+            kind=claim.kind,
+            step_no=claim.step_no,
+            channel=claim.channel,
+            to=claim.address,
+            message=message,
+            data=claim.data,
+        )
+        started = time.monotonic()
+        self._metrics.in_flight.inc()
+        try:
+            result = await self._guarded(call, provider, lookup=claim.lookup)
+        finally:
+            self._metrics.in_flight.dec()
+        seconds = time.monotonic() - started
+        self._metrics.latency.labels(provider.name).observe(seconds)
+        outcome = type(result).__name__.lower()
+        self._metrics.attempts.labels(provider.name, claim.channel, outcome).inc()
+        return Answered(result, round(seconds * 1000))
+
+    async def _guarded(self, call: Call, provider: ProviderConfig, *, lookup: bool) -> Result:
+        adapter = self._adapters[provider.name]
+        limit = provider.timeout_ms / 1000 + GRACE_SECONDS
+        try:
+            if lookup:
+                async with asyncio.timeout(limit):
+                    answer = await adapter.lookup(call.key)
+                if not isinstance(answer, NotFound):
+                    return answer
+            async with asyncio.timeout(limit):
+                return await adapter.send(call)
+        except TimeoutError:
+            return Unknown("timeout")
+        except Exception as error:
+            # The text of the error may hold an address, so only its type is told.
+            _log.error("adapter_error", key=call.key, provider=provider.name, error=type(error).__name__)
+            self._metrics.adapter_errors.labels(provider.name).inc()
+            return Failed("adapter_error")

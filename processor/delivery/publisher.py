@@ -1,0 +1,100 @@
+"""Writes outcomes and dead letters, and tells when Kafka has acknowledged them."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from schemas.codec import encode, encode_key
+from schemas.envelope import Envelope, Headers, to_headers
+from schemas.records import Outcome
+from schemas.topics import DEAD_LETTERS, OUTCOMES, PARTITIONER, Naming
+
+SOURCE = "/rung/delivery"
+SERVED_EVERY_SECONDS = 0.1
+"""The longest that the serving thread waits for an event of the producer; events wake it at once."""
+
+
+class PublishError(RuntimeError):
+    """Kafka refused a record for good, or did not take it within the producer's time-out."""
+
+
+class Publisher:
+    """An idempotent producer served by a thread of its own; call it from the event loop alone."""
+
+    def __init__(self, kafka: Mapping[str, str], naming: Naming, loop: asyncio.AbstractEventLoop) -> None:
+        self._outcomes = naming(OUTCOMES)
+        self._dead_letters = naming(DEAD_LETTERS)
+        self._loop = loop
+        self._producer = Producer(
+            {
+                **kafka,
+                "enable.idempotence": True,
+                "acks": "all",
+                "partitioner": PARTITIONER,
+                # An outcome is waited for by its lane; the records are small and few per moment.
+                "linger.ms": 1,
+            }
+        )
+        self.failure: PublishError | None = None
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="publisher", daemon=True)
+        self._thread.start()
+
+    def outcome(self, outcome: Outcome, acknowledged: Callable[[], None]) -> None:
+        """Write an outcome; `acknowledged` is called in the event loop once Kafka has it."""
+        envelope = Envelope(f"{outcome.key}:{outcome.claim}:{outcome.outcome}", Outcome.TYPE, SOURCE, outcome.at)
+        self._write(self._outcomes, encode_key(outcome.recipient), encode(outcome), to_headers(envelope), acknowledged)
+
+    def dead_letter(
+        self, key: bytes | None, value: bytes | None, headers: Headers, acknowledged: Callable[[], None]
+    ) -> None:
+        """Set a record aside, byte for byte."""
+        self._write(self._dead_letters, key, value, headers, acknowledged)
+
+    async def flush(self, seconds: float) -> bool:
+        """Wait until all is acknowledged; false if it was not in time."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), max(0.0, seconds))
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Stop the serving thread; what is not acknowledged is given up."""
+        self._stop.set()
+        self._thread.join()
+
+    def _write(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, acknowledged: Callable[[], None]
+    ) -> None:
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._delivered, error, acknowledged)
+
+        self._open += 1
+        self._idle.clear()
+        try:
+            # The queue holds 100,000 records, far above what the backlogs can bring.
+            self._producer.produce(topic, value=value, key=key, headers=list(headers), on_delivery=delivered)
+        except (BufferError, KafkaException) as error:
+            self._open -= 1
+            raise PublishError(f"{topic}: {error}") from error
+
+    def _delivered(self, error: KafkaError | None, acknowledged: Callable[[], None]) -> None:
+        if error is None:
+            acknowledged()
+        else:
+            self.failure = self.failure or PublishError(str(error))
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            self._producer.poll(SERVED_EVERY_SECONDS)
+        self._producer.poll(0)

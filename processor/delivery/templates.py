@@ -1,0 +1,157 @@
+"""What a message says: Jinja templates by template name, channel and language, filled when the call is made.
+
+Layout: `templates/<template>/<channel>[.<locale>].j2`. For the locale `de-AT` the first that exists counts of
+`email.de-AT.j2`, `email.de.j2` and `email.j2`; the last one must exist. A file has blocks `subject`, `text` and `html`;
+a file without any block is the text. E-mail needs `subject` and one of the other two. Values are escaped in `html` and
+only there. A template may use the fields of the notification's data by name, and `data`, `kind`, `channel`, `recipient`
+and `locale`; a name that does not exist is an error, never an empty space. Blocks stand in the file itself: a file may
+`import` and `include` others of the folder and does not `extend` one.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2 import StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from schemas.records import Delivery
+from schemas.state import Ladder
+
+BLOCKS = ("subject", "text", "html")
+LIMIT = 512 * 1024
+"""Characters of one rendered part; far above any message that a provider takes."""
+SUBJECT_CHANNELS = frozenset({"email"})
+
+_LOCALE = re.compile(r"[A-Za-z0-9]{1,8}(-[A-Za-z0-9]{1,8})*")
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A filled template; what the file does not have is None."""
+
+    subject: str | None = None
+    text: str | None = None
+    html: str | None = None
+
+
+class TemplateError(ValueError):
+    """The message cannot be made; says which template and why, without the values."""
+
+
+class Templates:
+    """The templates of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        loader = jinja2.FileSystemLoader(folder)
+        self._plain = _environment(loader, autoescape=False)
+        self._escaped = _environment(loader, autoescape=True)
+
+    def render(self, claim: Delivery) -> Message:
+        """The message of a claim.
+
+        Raises:
+            TemplateError: there is no such template, or it fails on this data.
+        """
+        name = self.find(claim.template, claim.channel, claim.locale)
+        if name is None:
+            raise TemplateError(f"there is no template {claim.template}/{claim.channel}.j2")
+        values = {
+            **claim.data,
+            "data": claim.data,
+            "kind": claim.kind,
+            "channel": claim.channel,
+            "recipient": claim.recipient,
+            "locale": claim.locale,
+        }
+        try:
+            return self._fill(name, values)
+        except TemplateError:
+            raise
+        except jinja2.TemplateError as error:
+            # Jinja names the missing variable in its message, and no value.
+            raise TemplateError(f"{name}: {type(error).__name__}") from error
+        except Exception as error:
+            raise TemplateError(f"{name}: {type(error).__name__}") from error
+
+    def find(self, template: str, channel: str, locale: str | None) -> str | None:
+        """The name of the file that counts, relative to the folder."""
+        if not (_NAME.fullmatch(template) and _NAME.fullmatch(channel)):
+            return None
+        for tag in _fallbacks(locale):
+            name = f"{template}/{channel}{'.' + tag if tag else ''}.j2"
+            if (self._folder / name).is_file():
+                return name
+        return None
+
+    def problems(self, template: str, channel: str) -> list[str]:
+        """What is wrong with a template of a channel, in all its languages."""
+        base = f"{template}/{channel}.j2"
+        if not (self._folder / base).is_file():
+            return [f"{self._folder / base}: there is no such template; create it"]
+        names = [base, *(f"{template}/{p.name}" for p in sorted((self._folder / template).glob(f"{channel}.*.j2")))]
+        return [f"{self._folder / name}: {fault}" for name in names for fault in self._faults(name, channel)]
+
+    def _faults(self, name: str, channel: str) -> list[str]:
+        try:
+            blocks = self._plain.get_template(name).blocks
+        except jinja2.TemplateSyntaxError as error:
+            return [f"line {error.lineno}: {error.message}"]
+        except (jinja2.TemplateError, UnicodeDecodeError) as error:
+            return [f"{type(error).__name__}: {error}"]
+        faults = [f"there is no block {b}; the blocks are {', '.join(BLOCKS)}" for b in blocks if b not in BLOCKS]
+        if channel in SUBJECT_CHANNELS and "subject" not in blocks:
+            faults.append("e-mail needs a block subject")
+        if "subject" in blocks and "text" not in blocks and "html" not in blocks:
+            faults.append("there is a subject and neither a block text nor a block html")
+        return faults
+
+    def _fill(self, name: str, values: Mapping[str, Any]) -> Message:
+        plain = self._plain.get_template(name)
+        if not plain.blocks:
+            return Message(text=_checked(name, plain.render(values)))
+        parts: dict[str, str] = {
+            b: _block(self._plain, name, b, values) for b in ("subject", "text") if b in plain.blocks
+        }
+        if "html" in plain.blocks:
+            parts["html"] = _block(self._escaped, name, "html", values)
+        return Message(**parts)
+
+
+def check_templates(folder: Path, ladders: Mapping[str, Ladder] | Iterable[Ladder]) -> list[str]:
+    """Every fault of the templates that the ladders' steps name, one line each; empty if all is well."""
+    found = ladders.values() if isinstance(ladders, Mapping) else ladders
+    wanted = dict.fromkeys((step.template, step.channel) for ladder in found for step in ladder.steps)
+    templates = Templates(folder)
+    return [fault for template, channel in wanted for fault in templates.problems(template, channel)]
+
+
+def _environment(loader: jinja2.BaseLoader, *, autoescape: bool) -> ImmutableSandboxedEnvironment:
+    return ImmutableSandboxedEnvironment(
+        loader=loader, autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+
+
+def _block(environment: ImmutableSandboxedEnvironment, name: str, block: str, values: Mapping[str, Any]) -> str:
+    template = environment.get_template(name)
+    text = "".join(template.blocks[block](template.new_context(dict(values))))
+    return _checked(name, text.strip("\n"))
+
+
+def _checked(name: str, text: str) -> str:
+    if len(text) > LIMIT:
+        raise TemplateError(f"{name}: the text is longer than {LIMIT} characters")
+    return text
+
+
+def _fallbacks(locale: str | None) -> list[str]:
+    """`de-AT` gives de-AT, de and the file without a language; an odd tag gives the last one only."""
+    if locale is None or _LOCALE.fullmatch(locale) is None:
+        return [""]
+    parts = locale.split("-")
+    return ["-".join(parts[:n]) for n in range(len(parts), 0, -1)] + [""]
