@@ -53,24 +53,27 @@ class EmbeddedPostgres(Server):
         """The server's log file."""
         return self._folder / "postgres.log"
 
+    @property
+    def _data(self) -> Path:
+        return self._folder / "postgres"
+
     def _find_programs(self) -> None:
         _programs()
 
     def _prepare(self) -> list[str]:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        data = self._folder / "postgres"
-        state.create_whole(data, self._create_cluster)
+        state.create_whole(self._data, self._create_cluster)
         options = {"listen_addresses": ports.HOST, "port": self.port, "unix_socket_directories": ""}
         options |= {"max_connections": 200, "timezone": "UTC", "log_timezone": "UTC"}
         if not self._fsync:
             # Commits still reach the kernel, so they survive a kill of the server.
             options |= {"fsync": "off", "full_page_writes": "off"}
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        return [str(_programs() / "postgres"), "-D", str(data), *settings]
+        return [str(_programs() / "postgres"), "-D", str(self._data), *settings]
 
     def _create_cluster(self, data: Path) -> None:
         data.chmod(0o700)
-        if (run_as := _unprivileged()) is not None:
+        if (run_as := self._run_as()) is not None:
             os.chown(data, run_as.user_id, run_as.group_id)
         command = [str(_programs() / "initdb"), "-D", str(data), "-U", SUPERUSER, "--auth=trust", "--no-instructions"]
         # PostgreSQL's own locale: what the C library of the machine knows makes no difference.
@@ -84,9 +87,17 @@ class EmbeddedPostgres(Server):
             log=self.log,
             env=_environment(),
             death_signal=death_signal,
-            run_as=_unprivileged(),
+            run_as=self._run_as(),
             pass_fds=(self._lock.descriptor,),
         )
+
+    def _run_as(self) -> process.RunAs | None:
+        """The owner of the cluster, whom PostgreSQL insists on; for a new one see `_unprivileged`."""
+        if os.geteuid() == 0:
+            for data in (self._data, state.unfinished(self._data)):
+                if data.exists() and (status := data.stat()).st_uid != 0:
+                    return process.RunAs(status.st_uid, status.st_gid)
+        return _unprivileged()
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _START_SECONDS

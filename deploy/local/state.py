@@ -91,12 +91,17 @@ def create_whole(folder: Path, fill: Callable[[Path], None]) -> None:
     """
     if folder.exists():
         return
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
+    filling = unfinished(folder)
+    shutil.rmtree(filling, ignore_errors=True)
     try:
-        unfinished.mkdir()
-        fill(unfinished)
-        unfinished.rename(folder)
+        filling.mkdir()
+        fill(filling)
+        filling.rename(folder)
     except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(filling, ignore_errors=True)
         raise
+
+
+def unfinished(folder: Path) -> Path:
+    """The name of a folder while `create_whole` fills it."""
+    return folder.with_name(f"{folder.name}.unfinished")
