@@ -5,17 +5,18 @@ Layout: `templates/<template>/<channel>[.<locale>].j2`. For the locale `de-AT` t
 a file without any block is the text. E-mail needs `subject` and one of the other two. Values are escaped in `html` and
 only there. A template may use the fields of the notification's data by name, and `data`, `kind`, `channel`, `recipient`
 and `locale`; a name that does not exist is an error, never an empty space. Blocks stand in the file itself: a file may
-`import` and `include` others of the folder and does not `extend` one.
+`import` and `include` others of the folder and may not `extends` one.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, nodes
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from schemas.records import Delivery
@@ -26,6 +27,7 @@ LIMIT = 512 * 1024
 """Characters of one rendered part; far above any message that a provider takes."""
 SUBJECT_CHANNELS = frozenset({"email"})
 
+_Fill = Callable[[Context], Iterator[str]]
 _LOCALE = re.compile(r"[A-Za-z0-9]{1,8}(-[A-Za-z0-9]{1,8})*")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -100,11 +102,14 @@ class Templates:
     def _faults(self, name: str, channel: str) -> list[str]:
         try:
             blocks = self._plain.get_template(name).blocks
+            tree = self._plain.parse((self._folder / name).read_text(encoding="utf-8"))
         except jinja2.TemplateSyntaxError as error:
             return [f"line {error.lineno}: {error.message}"]
         except (jinja2.TemplateError, UnicodeDecodeError) as error:
             return [f"{type(error).__name__}: {error}"]
         faults = [f"there is no block {b}; the blocks are {', '.join(BLOCKS)}" for b in blocks if b not in BLOCKS]
+        if tree.find(nodes.Extends) is not None:
+            faults.append("a template may not extend another; import a macro in its place")
         if channel in SUBJECT_CHANNELS and "subject" not in blocks:
             faults.append("e-mail needs a block subject")
         if "subject" in blocks and "text" not in blocks and "html" not in blocks:
@@ -115,12 +120,10 @@ class Templates:
         plain = self._plain.get_template(name)
         if not plain.blocks:
             return Message(text=_checked(name, plain.render(values)))
-        parts: dict[str, str] = {
-            b: _block(self._plain, name, b, values) for b in ("subject", "text") if b in plain.blocks
-        }
-        if "html" in plain.blocks:
-            parts["html"] = _block(self._escaped, name, "html", values)
-        return Message(**parts)
+        parts = _blocks(plain, values)
+        if "html" in parts:
+            parts["html"] = _blocks(self._escaped.get_template(name), values)["html"]
+        return Message(**{block: _checked(name, text) for block, text in parts.items() if block in BLOCKS})
 
 
 def check_templates(folder: Path, ladders: Mapping[str, Ladder] | Iterable[Ladder]) -> list[str]:
@@ -137,13 +140,27 @@ def _environment(loader: jinja2.BaseLoader, *, autoescape: bool) -> ImmutableSan
     )
 
 
-def _block(environment: ImmutableSandboxedEnvironment, name: str, block: str, values: Mapping[str, Any]) -> str:
-    template = environment.get_template(name)
-    text = "".join(template.blocks[block](template.new_context(dict(values))))
-    return _checked(name, text.strip("\n"))
+def _blocks(template: jinja2.Template, values: Mapping[str, Any]) -> dict[str, str]:
+    """Every block of a template, filled. The whole file runs, so that its imports and its variables count."""
+    found: dict[str, str] = {}
+
+    def kept(name: str, fill: _Fill) -> _Fill:
+        def fill_and_keep(context: Context) -> Iterator[str]:
+            found[name] = "".join(fill(context))
+            yield found[name]
+
+        return fill_and_keep
+
+    context = template.new_context(dict(values))
+    for name, fills in context.blocks.items():
+        fills[0] = kept(name, fills[0])
+    for _ in template.root_render_func(context):
+        pass
+    return found
 
 
 def _checked(name: str, text: str) -> str:
+    text = text.strip("\n")
     if len(text) > LIMIT:
         raise TemplateError(f"{name}: the text is longer than {LIMIT} characters")
     return text
