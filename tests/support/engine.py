@@ -177,25 +177,22 @@ class KafkaUnderTest(EngineUnderTest):
         """See the base class."""
         produce(self.bootstrap, self.naming(topic), records)
 
-    def written(
-        self, topic: Topic, at_least: int, until: Callable[[list[Written]], bool] | None = None, timeout: float = 40.0
-    ) -> list[Written]:
-        """See the base class; `until` is another condition to wait for."""
+    def written(self, topic: Topic, at_least: int, timeout: float = 60.0) -> list[Written]:
+        """See the base class.
 
-        def enough(found: list[Written]) -> bool:
+        Raises:
+            RuntimeError: the process ended with an error meanwhile.
+        """
+
+        def enough(found: list[Record]) -> bool:
             if self._process is not None and self._process.poll() not in (None, 0):
                 raise RuntimeError(f"the processor ended with {self._process.returncode}: {self.log[-3000:]}")
-            return len(found) >= at_least and (until is None or until(found))
+            return len(found) >= at_least
 
         try:
-            records = read_all(
-                self.bootstrap,
-                self.naming(topic),
-                lambda found: enough([_written(topic, record) for record in found]),
-                timeout,
-            )
+            records = read_all(self.bootstrap, self.naming(topic), enough, timeout)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.log[-3000:]}") from error
+            raise AssertionError(f"{str(error)[-500:]}\n{self.log[-3000:]}") from None
         return [_written(topic, record) for record in records]
 
     def restart(self, *, lose_disk: bool = False) -> None:
@@ -204,6 +201,10 @@ class KafkaUnderTest(EngineUnderTest):
         if lose_disk:
             shutil.rmtree(self.state_dir)
         self.start()
+
+
+StartOnKafka = Callable[..., KafkaUnderTest]
+"""What the fixture `on_kafka` is: starts a processor; the arguments are fields of `engine_process.Arguments`."""
 
 
 def _written(topic: Topic, record: Record) -> Written:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.engine import EngineUnderTest, KafkaUnderTest, MemoryUnderTest
-
-StartOnKafka = Callable[..., KafkaUnderTest]
+from tests.support.engine import EngineUnderTest, KafkaUnderTest, MemoryUnderTest, StartOnKafka
 
 
 @pytest.fixture(params=["memory", "quix"])

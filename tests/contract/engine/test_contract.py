@@ -43,7 +43,7 @@ def test_events_of_one_recipient_are_processed_in_order(engine: EngineUnderTest)
 
 def test_recipients_are_independent(engine: EngineUnderTest) -> None:
     """Two people's events do not see each other's state, NFC and NFD spellings being two people."""
-    people = ["zoë", "zoë"]
+    people = ["zo\u00eb", "zoe\u0308"]
     for i in range(3):
         engine.send_records(NOTIFICATIONS, [(notify(person, f"k{i}"), f"{person}{i}") for person in people])
     events = engine.written(DELIVERY_EVENTS, 6)

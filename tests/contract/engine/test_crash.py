@@ -1,0 +1,140 @@
+"""A processor that is killed, stopped, or met by what it cannot survive: real processes on a real Kafka."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections import Counter
+
+import pytest
+
+from schemas import records as r
+from schemas.topics import DELIVERY_EVENTS, NOTIFICATIONS, PROCESSOR_INPUTS, RESOLUTIONS
+from tests.support.engine import KafkaUnderTest, RawRecord, StartOnKafka, Written, notify, raw
+from tests.support.eventually import eventually
+from tests.support.kafka import produce, read_all
+
+PEOPLE = [f"person-{i}" for i in range(40)]
+
+
+def load(first: int, last: int) -> dict[str, list[RawRecord]]:
+    """Rounds of a notification and a resolution for everybody, by topic; the `ce_id` of each occurs once."""
+    notifications, resolutions = [], []
+    for round_no in range(first, last):
+        for person in PEOPLE:
+            key = f"k{round_no}"
+            notifications.append(raw(notify(person, key), f"n|{person}|{round_no}"))
+            resolve = r.Resolve(recipient=person, dedup_key=key, resolution="paid")
+            resolutions.append(raw(resolve, f"r|{person}|{round_no}"))
+    return {NOTIFICATIONS.name: notifications, RESOLUTIONS.name: resolutions}
+
+
+def send(processor: KafkaUnderTest, rounds: tuple[int, int]) -> int:
+    """Put the load of some rounds into the inputs; returns how many records that is."""
+    records = load(*rounds)
+    for topic in (NOTIFICATIONS, RESOLUTIONS):
+        processor.send(topic, records[topic.name])
+    return sum(map(len, records.values()))
+
+
+def check_exactly_once(events: list[Written], expected: int) -> None:
+    """Each input came out once, and each recipient's counter has no gap and no repeat."""
+    repeated = [ce_id for ce_id, times in Counter(e.header("ce_id") for e in events).items() if times > 1]
+    assert (len(events), repeated[:5]) == (expected, [])
+    per_person: dict[str, list[int | None]] = {person: [] for person in PEOPLE}
+    for event in events:
+        per_person[event.event.recipient].append(event.event.attempt)
+    each = expected // len(PEOPLE)
+    wrong = [person for person, counted in per_person.items() if counted != list(range(1, each + 1))]
+    assert not wrong, f"counters with gaps or repeats: {wrong}"
+
+
+def test_killed_under_load_each_input_comes_out_once(on_kafka: StartOnKafka) -> None:
+    """Killed four times while it works: outputs, state and offsets agree, in the end and for every recipient."""
+    processor = on_kafka()
+    sent = 0
+    for round_no in range(4):
+        seen = len(processor.written(DELIVERY_EVENTS, sent)) if sent else 0
+        sent += send(processor, (round_no * 20, round_no * 20 + 20))
+        processor.written(DELIVERY_EVENTS, seen + 200)
+        processor.kill()
+        processor.start()
+    check_exactly_once(processor.written(DELIVERY_EVENTS, sent), sent)
+
+
+def test_killed_and_the_disk_lost(on_kafka: StartOnKafka) -> None:
+    """A kill and an empty state directory: the changelog alone restores what was counted."""
+    processor = on_kafka()
+    sent = send(processor, (0, 10))
+    processor.written(DELIVERY_EVENTS, sent // 2)
+    processor.kill()
+    lose_disk(processor)
+    processor.start()
+    sent += send(processor, (10, 20))
+    check_exactly_once(processor.written(DELIVERY_EVENTS, sent), sent)
+
+
+def lose_disk(processor: KafkaUnderTest) -> None:
+    """Remove the local state."""
+    shutil.rmtree(processor.state_dir)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_asked_to_end_under_load_it_ends_in_order(on_kafka: StartOnKafka, number: signal.Signals) -> None:
+    """Asked to end while it works, it exits 0 within its limit; its successor repeats nothing and loses nothing."""
+    processor = on_kafka()
+    sent = send(processor, (0, 50))
+    processor.written(DELIVERY_EVENTS, 100)
+    assert processor.stop(number, timeout=10) == 0
+    processor.start()
+    check_exactly_once(processor.written(DELIVERY_EVENTS, sent), sent)
+
+
+def test_asked_to_end_while_it_starts(on_kafka: StartOnKafka) -> None:
+    """Asked to end at any moment of its start, it exits 0."""
+    processor = on_kafka()
+    for _ in range(3):
+        eventually(lambda: "processor_started" in processor.log or processor.process.poll() is not None)
+        assert processor.stop(timeout=10) == 0, processor.log[-3000:]
+        (processor.folder / "log").unlink()
+        processor.start()
+
+
+def test_another_instance_takes_over_from_a_dead_one(on_kafka: StartOnKafka) -> None:
+    """Two instances share the partitions; one dies for good, and the other goes on with all, exactly once."""
+    first = on_kafka(instance_id="a", session_seconds=6.0)
+    sent = send(first, (0, 5))
+    first.written(DELIVERY_EVENTS, sent)
+    second = on_kafka(instance_id="b", session_seconds=6.0)
+    eventually(lambda: "processor_started" in second.log, timeout=20)
+    sent += send(first, (5, 10))
+    first.written(DELIVERY_EVENTS, sent)
+    first.kill()
+    sent += send(second, (10, 15))
+    check_exactly_once(second.written(DELIVERY_EVENTS, sent), sent)
+    assert second.stop() == 0
+
+
+def test_a_state_that_cannot_be_read_stops_the_processor(on_kafka: StartOnKafka) -> None:
+    """That is a fault of ours: the process ends with an error that says so, and writes nothing for the record."""
+    processor = on_kafka()
+    processor.send(NOTIFICATIONS, [raw(notify("ada", "k1"), "n1")])
+    processor.written(DELIVERY_EVENTS, 1)
+    assert processor.stop() == 0
+    lose_disk(processor)
+    inputs = sorted(processor.naming(topic) for topic in PROCESSOR_INPUTS)
+    changelog = f"changelog__{processor.naming.prefix}rung-processor--{'--'.join(inputs)}--default"
+    spoil(processor.bootstrap, changelog)
+    processor.send(NOTIFICATIONS, [raw(notify("ada", "k2"), "n2")])
+    processor.start()
+    assert processor.process.wait(30) != 0
+    assert "cannot be read" in processor.log
+    processor._process = None
+    assert len(processor.written(DELIVERY_EVENTS, 1)) == 1
+
+
+def spoil(bootstrap: str, changelog: str) -> None:
+    """Write nonsense over every state in a changelog."""
+    for record in read_all(bootstrap, changelog):
+        headers = {name: value or b"" for name, value in record.headers}
+        produce(bootstrap, changelog, [(record.key, b"nonsense", headers)], partition=record.partition)
