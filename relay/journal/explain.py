@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from string import Formatter
-from typing import Any
 
 import msgspec
 
@@ -15,6 +14,9 @@ from schemas.state import StepState
 
 CALENDAR_END_MS = 253_402_300_800_000
 """The year 10000, for which there are no words."""
+
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+"""Made visible in every line: a key or a code from outside may hold what would steer a terminal."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,16 +39,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The whole story of one notification."""
 
     status: Status
-    summary: str
-    steps: tuple[str, ...]
-    """One sentence per step: its standing, when it was due, its attempts and its key."""
+    standing: tuple[str, ...]
+    """Lines above the timeline: which notification, how it stands, and one line for each step, with when it was due,
+    its attempts and its key."""
     timeline: tuple[Line, ...]
     next: str
     """What is due next, or that nothing is."""
 
     def lines(self) -> list[str]:
         """The story as lines of plain text."""
-        return [*head(self.status, self.summary), "", *self.steps, "", *_dated(self.timeline), "", f"next: {self.next}"]
+        return [*self.standing, "", *_dated(self.timeline), "", f"next: {self.next}"]
 
 
 def explanation(events: Sequence[Happened]) -> Explanation | None:
@@ -56,21 +58,28 @@ def explanation(events: Sequence[Happened]) -> Explanation | None:
         return None
     return Explanation(
         status=status,
-        summary=_summary(status),
-        steps=tuple(_step_text(step, status) for step in status.steps),
+        standing=tuple(standing(status)),
         timeline=tuple(_line(happened) for happened in events),
-        next=_next(status),
+        next=due_next(status),
     )
 
 
-def head(status: Status, summary: str) -> list[str]:
-    """The lines above the story: which notification, how it stands, and how to read times and steps."""
-    return [
+def standing(status: Status) -> list[str]:
+    """Where a notification stands: which one, how it stands, how to read times and steps, and its steps."""
+    lines = [
         f"{status.kind} for {status.recipient}, dedup key {status.dedup_key}",
         f"notification {status.notification_id}",
-        summary,
+        _summary(status),
         "times are UTC, steps are counted from 0",
+        "",
+        *(_step_text(step, status) for step in status.steps),
     ]
+    return [line.translate(CONTROLS) for line in lines]
+
+
+def due_next(status: Status) -> str:
+    """What is due next, or that nothing is."""
+    return _next(status).translate(CONTROLS)
 
 
 def clock(at: int) -> str:
@@ -101,10 +110,10 @@ def _line(happened: Happened) -> Line:
     return Line(
         at=e.at,
         step_no=e.step_no if kind.value.startswith("rung.step.") else None,
-        channel=e.channel if kind.value.startswith("rung.step.") else None,
+        channel=(e.channel or "").translate(CONTROLS) if kind.value.startswith("rung.step.") else None,
         what=WHAT[kind],
         reason=e.reason,
-        text=_sentence(kind, e),
+        text=_sentence(kind, e).translate(CONTROLS),
         attempt=e.attempt,
         key=e.key,
     )
@@ -149,11 +158,15 @@ def _left(depth: int | None) -> str:
 
 
 def _filled(template: str, e: DeliveryEvent) -> str:
-    values: dict[str, Any] = {
-        "due": _when(e.due_at, e.at),
-        "next_due": _when(e.next_due_at, e.at),
-        "provider": e.provider or "the provider",
-        "detail": e.detail or "no code",
+    return _fill(template, _when(e.due_at, e.at), _when(e.next_due_at, e.at), e.provider, e.detail)
+
+
+def _fill(template: str, due: str, next_due: str, provider: str | None, detail: str | None) -> str:
+    values = {
+        "due": due,
+        "next_due": next_due,
+        "provider": provider or "the provider",
+        "detail": detail or "no code",
     }
     return Formatter().vformat(template, (), values)
 
@@ -162,7 +175,7 @@ def _summary(status: Status) -> str:
     accepted = "accepted at " + _when(status.accepted_at, None, "a time that the journal does not hold")
     if status.status == "open":
         return f"open: {accepted}, expires at {_when(status.expires_at, status.accepted_at, 'no time')}"
-    ended = f"{status.status.value} at {_when(status.ended_at, None)}"
+    ended = f"{status.status} at {_when(status.ended_at, None)}"
     word = f' ("{status.resolution}")' if status.status == "resolved" and status.resolution else ""
     late = f"; the person acted later, at {_when(status.resolved_late_at, None)}" if status.resolved_late_at else ""
     return f"{ended}{word}: {accepted}, {_left(status.depth)}{late}"
@@ -184,8 +197,9 @@ _EXPLAINED = frozenset({StepState.SUPPRESSED, StepState.FAILED, StepState.HELD})
 
 
 def _bare(step: StepStatus) -> str:
-    """Of a step that was concluded without being sent: why. These reasons name no moment."""
-    return why(step.reason or Reason.LADDER_ENDED)
+    """Of a step that was concluded without being sent: why."""
+    due = _when(step.due_at, step.planned_at)
+    return _fill(why(step.reason or Reason.LADDER_ENDED), due, due, step.provider, step.detail)
 
 
 def _next(status: Status) -> str:

@@ -1,7 +1,6 @@
 """What the journal's events add up to: the standing of one notification and its steps. Pure."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -49,7 +48,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     recipient: str
     kind: str
     dedup_key: str
-    status: Literal["open"] | End
+    status: str
+    """`open`, or how it ended (`schemas.state.End`)."""
     accepted_at: int | None = None
     """None where the journal does not hold its beginning any more, or where it was never accepted."""
     expires_at: int | None = None
@@ -70,7 +70,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepStatus, ...] = ()
 
 
-OPEN_STATES = frozenset({StepState.PENDING, StepState.CLAIMED})
+WAITS = frozenset({EventType.STEP_DEFERRED, EventType.STEP_PROMOTED})
+"""Events after which a step waits for its time, whatever it did before."""
+NO_CALL = frozenset({Reason.UNCLAIMED.value, "before_call"})
+"""Details of `suppressed` that say that the last claim came to no call."""
 
 
 def fold(events: Sequence[Happened]) -> Status | None:
@@ -102,9 +105,9 @@ def _apply(status: Status, happened: Happened) -> Status:
     elif ends(kind, e):
         end = End(kind.value.rsplit(".", 1)[1])
         resolution = e.detail if kind is EventType.RESOLVED else status.resolution
-        status = replace(status, status=end, ended_at=e.at, reason=e.reason, depth=e.depth, resolution=resolution)
+        status = replace(status, status=end.value, ended_at=e.at, reason=e.reason, depth=e.depth, resolution=resolution)
     elif kind is EventType.DEAD:
-        status = replace(status, status=End.DEAD, ended_at=e.at, reason=e.reason)
+        status = replace(status, status=End.DEAD.value, ended_at=e.at, reason=e.reason)
     elif kind is EventType.TOO_LATE:
         if e.reason == Reason.ALREADY_ENDED:
             status = replace(status, resolved_late_at=e.at, resolution=e.detail)
@@ -149,7 +152,7 @@ def _step_after(step: StepStatus, kind: EventType, e: DeliveryEvent) -> StepStat
     )
     concluded = concluded_as(kind, e)
     if concluded is not None:
-        return replace(step, state=concluded)
+        return replace(step, state=concluded, attempts=step.attempts - (e.detail in NO_CALL and step.attempts > 0))
     if (name := receipt(kind)) is not None:
         state = StepState.SENT if kind is EventType.STEP_DELIVERED else StepState.REJECTED
         return replace(step, state=state, receipt=name)
@@ -157,8 +160,8 @@ def _step_after(step: StepStatus, kind: EventType, e: DeliveryEvent) -> StepStat
         return replace(
             step, state=StepState.CLAIMED, attempts=e.attempt or step.attempts, due_at=e.due_at or step.due_at
         )
-    if e.next_due_at is not None:
-        return replace(step, state=StepState.PENDING, due_at=e.next_due_at)
+    if kind in WAITS or e.next_due_at is not None:
+        return replace(step, state=StepState.PENDING, due_at=e.next_due_at or e.due_at or step.due_at)
     return step
 
 

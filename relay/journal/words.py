@@ -75,6 +75,7 @@ WHY: dict[Reason, str] = {
     Reason.STOPPED_BY_SENT: "its kind stops as soon as one message has left",
     Reason.STOPPED_BY_DELIVERED: "its kind stops as soon as one message has arrived",
     Reason.LADDER_ENDED: "no step is left to decide",
+    Reason.TOO_LARGE: "all that is known of the recipient would grow beyond what is kept; the request is a dead letter",
     Reason.NOTHING_DUE: "nothing was due",
 }
 """Why: every named reason in one sentence."""
@@ -99,5 +100,5 @@ def why(reason: str) -> str:
     """The sentence of a reason. A reason of a newer release stands by its name."""
     try:
         return WHY[Reason(reason)]
-    except ValueError:
+    except (KeyError, ValueError):
         return f"reason {reason.replace('{', '').replace('}', '')}, for which this release has no words"
