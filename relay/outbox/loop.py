@@ -1,0 +1,284 @@
+"""One session of one replica: take buckets, read, publish, set aside, store positions, give buckets back.
+
+What a crash leaves behind, at each point: after the read, nothing; after a record was handed to Kafka or acknowledged,
+a row that will be published again with the same `ce_id`; after a row was set aside, a row that will be found set aside
+already; after positions were stored, nothing.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+from uuid import uuid4
+
+import psycopg
+import structlog
+from tenacity import Retrying, retry_if_exception_type, stop_when_event_set, wait_exponential, wait_random
+from tenacity.wait import wait_base
+
+from relay.outbox.config import OutboxConfig
+from relay.outbox.domain import Entry, Group, Progress, Snapshot, next_wait
+from relay.outbox.leases import LeaseLostError, Leases
+from relay.outbox.metrics import OutboxMetrics
+from relay.outbox.publisher import Publisher
+from relay.outbox.records import Outgoing, Row, outgoing
+from relay.outbox.store import Dead, Page, Store
+from schemas.errors import DecodeError
+from schemas.reasons import DeadReason
+
+_LOG = structlog.get_logger("rung.outbox")
+_T = TypeVar("_T")
+
+
+def backoff(config: OutboxConfig) -> wait_base:
+    """The pauses after a failure."""
+    return wait_exponential(config.backoff_seconds, config.max_backoff_seconds) + wait_random(0, config.backoff_seconds)
+
+
+def void(_result: object) -> None:
+    """Drop a result where none is wanted."""
+
+
+class Session:
+    """A replica's life under one id, from joining until it is stopped or loses its lease."""
+
+    def __init__(self, config: OutboxConfig, metrics: OutboxMetrics, stop: threading.Event) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._stop = stop
+        self._replica = uuid4()
+        self._progress = Progress()
+        self._epochs: dict[int, int] = {}
+        """The last epoch under which each bucket was held, also after it was given back."""
+        self._surplus: frozenset[int] = frozenset()
+        self._dead: list[tuple[Dead, int, Entry]] = []
+        self._refused: dict[int, tuple[DeadReason, str]] = {}
+        self._cut_off = False
+        """Whether a record could not be handed over, so that none after it may be."""
+        self._snapshot: Snapshot | None = None
+        self._held_since = (0, 0.0)
+        self._stored_at = self._observed_at = time.monotonic()
+        self._wait = config.busy_poll_seconds
+        self._breaks = 0
+        self._broke_at = 0.0
+        self._store = Store(config.database_url, self._replica)
+        self._publisher = Publisher(config.kafka, config.naming)
+        self._leases = Leases(config, self._replica, self._publisher.halt)
+
+    def run(self) -> None:
+        """Publish until `stop` is set, then finish what is in flight and give everything back.
+
+        Raises:
+            LeaseLostError: another replica may publish now; a new session is needed.
+            psycopg.Error: the database could not be reached to begin with, or refuses a statement.
+        """
+        try:
+            self._store.connect()
+            self._leases.join()
+            _LOG.info("session_started", replica=str(self._replica), name=self._config.replica)
+            while not self._stop.is_set():
+                self._step()
+            self._finish()
+        finally:
+            self._publisher.close()
+            self._leases.leave()
+            self._store.close()
+            self._metrics.oldest_ms = None
+            self._metrics.leased_buckets.set(0)
+
+    def _step(self) -> None:
+        self._leases.check()
+        self._share()
+        found, more = self._read()
+        self._publisher.poll(0)
+        self._recover()
+        self._bury()
+        self._keep()
+        if not more:
+            self._pause(found)
+
+    def _share(self) -> None:
+        """Take what is newly leased, and give back what is not ours to keep once nothing of it is open."""
+        share = self._leases.share
+        for bucket, lease in share.leases.items():
+            if lease.epoch > self._epochs.get(bucket, -1):
+                self._progress.take(bucket, lease.position)
+                self._epochs[bucket] = lease.epoch
+        self._surplus = frozenset(b for b in share.surplus if b in self._progress)
+        settled = [b for b in self._surplus if self._progress.settled(b)]
+        if settled:
+            self._save(settled, release=True)
+        self._metrics.leased_buckets.set(len(self._progress))
+
+    def _read(self) -> tuple[bool, bool]:
+        """Read and hand over one page of each group: whether there were rows, and whether more can be read now."""
+        config = self._config
+        if self._progress.waiting >= config.max_waiting:
+            return True, False
+        groups = self._progress.groups(config.max_waiting_per_bucket, self._surplus)
+        if not groups:
+            return False, False
+        started = time.monotonic()
+        page = self._query(lambda: self._store.read(groups, config.page_rows, config.page_bytes))
+        if page is None:
+            return False, False
+        self._metrics.poll_seconds.observe(time.monotonic() - started)
+        self._snapshot = Snapshot.parse(page.snapshot)
+        for number, group in enumerate(groups):
+            self._publish(group, page, number)
+        self._metrics.oldest_ms = self._progress.oldest_ms()
+        return bool(page.rows), bool(page.cut)
+
+    def _publish(self, group: Group, page: Page, number: int) -> None:
+        rows = page.rows.get(number, ())
+        marks = [(row.seq, row.bucket, row.created_ms) for row in rows]
+        entries = self._progress.page(group, marks, page.snapshot, number in page.cut)
+        for row in rows:
+            entry = entries[row.bucket]
+            if row.seq in self._refused:
+                self._set_aside(row, entry, *self._refused[row.seq])
+                continue
+            try:
+                record = outgoing(row)
+            except DecodeError as error:
+                self._set_aside(row, entry, error.reason, error.detail)
+            else:
+                self._hand_over(row, entry, record)
+
+    def _hand_over(self, row: Row, entry: Entry, record: Outgoing) -> None:
+        acknowledged = partial(self._acknowledged, row.bucket, entry, record.topic.name)
+        refused = partial(self._refuse, row, entry)
+        while self._cut_off or not self._publisher.send(record, acknowledged, refused):
+            self._leases.check()
+            if self._publisher.broken is not None or self._stop.is_set():
+                # Nothing after it is taken either; all of it is read again, by this replica or the next one.
+                self._cut_off = True
+            if self._cut_off:
+                return
+            self._publisher.poll(0.05)
+
+    def _acknowledged(self, bucket: int, entry: Entry, topic: str) -> None:
+        self._progress.settle(bucket, entry)
+        self._metrics.published.labels(topic).inc()
+
+    def _refuse(self, row: Row, entry: Entry, reason: DeadReason, detail: str) -> None:
+        """Kafka does not take this one. It may come up again, if the producer broke over it."""
+        self._refused[row.seq] = (reason, detail)
+        self._set_aside(row, entry, reason, detail)
+
+    def _set_aside(self, row: Row, entry: Entry, reason: DeadReason, detail: str) -> None:
+        self._dead.append((Dead(row.seq, reason, detail), row.bucket, entry))
+
+    def _bury(self) -> None:
+        """Rows that can never be published: they are in `outbox_dead` before any position moves past them."""
+        if not self._dead:
+            return
+        batch = list(self._dead)
+        new = self._query(lambda: self._store.bury([dead for dead, _bucket, _entry in batch]))
+        if new is None:
+            return
+        del self._dead[: len(batch)]
+        for dead, bucket, entry in batch:
+            self._progress.settle(bucket, entry)
+            if dead.seq in new:
+                self._metrics.dead.labels(dead.reason.value).inc()
+                _LOG.warning("row_set_aside", seq=dead.seq, reason=dead.reason.value)
+
+    def _recover(self) -> None:
+        """A broken producer: begin again after the last row that was acknowledged without a gap."""
+        if self._publisher.broken is None:
+            return
+        quiet = time.monotonic() - self._broke_at > 4 * self._config.max_backoff_seconds
+        self._breaks = 1 if quiet else self._breaks + 1
+        self._broke_at = time.monotonic()
+        pause = min(self._config.backoff_seconds * 2 ** min(self._breaks - 1, 16), self._config.max_backoff_seconds)
+        _LOG.warning("producer_broken", error=self._publisher.broken, again_in=pause)
+        self._metrics.failures.labels("kafka").inc()
+        self._stop.wait(pause)
+        self._publisher.reset()
+        self._progress.rewind()
+        self._dead.clear()
+        self._cut_off = False
+
+    def _keep(self) -> None:
+        """Store positions and set gauges, each in its time."""
+        now = time.monotonic()
+        idle_for = self._config.cursor_seconds if self._progress.changed() else self._config.cursor_idle_seconds
+        # While a transaction holds back the server's clean-up, fewer updates leave fewer dead rows.
+        held = now - self._held_since[1] if self._held_since[0] else 0.0
+        if now - self._stored_at >= max(idle_for, min(held / 30, self._config.cursor_idle_seconds)):
+            self._stored_at = now
+            self._save(self._progress.done())
+        if now - self._observed_at >= self._config.observe_seconds:
+            self._observed_at = now
+            self._observe(now)
+
+    def _save(self, buckets: Iterable[int], release: bool = False) -> None:
+        positions = self._progress.done(buckets)
+        if not positions:
+            return
+        kept = self._query(lambda: self._store.save(positions, self._epochs, release))
+        if kept is None:
+            return
+        if kept != set(positions):
+            raise LeaseLostError("positions were refused: the epoch of a bucket moved on")
+        self._progress.stored(positions)
+        if release:
+            for bucket in positions:
+                self._progress.drop(bucket)
+            _LOG.info("buckets_released", replica=str(self._replica), buckets=sorted(positions))
+
+    def _observe(self, now: float) -> None:
+        holder = self._snapshot.holder if self._snapshot is not None else None
+        if holder is None:
+            self._held_since = (0, 0.0)
+        elif self._held_since[0] != holder:
+            self._held_since = (holder, now)
+        seen = self._query(lambda: self._store.holder(holder)) if holder is not None else None
+        pid, age = seen or (0, now - self._held_since[1] if holder is not None else 0.0)
+        self._metrics.held_by_pid.set(pid)
+        self._metrics.held_seconds.set(age)
+        self._metrics.waiting.set(self._progress.waiting)
+
+    def _pause(self, found: bool) -> None:
+        self._wait = next_wait(self._wait, found, self._config.busy_poll_seconds, self._config.idle_poll_seconds)
+        if self._progress.waiting:
+            self._publisher.poll(self._wait)
+        else:
+            self._stop.wait(self._wait)
+
+    def _finish(self) -> None:
+        """Wait for what is in flight, store, and give all buckets back, within the time for it."""
+        deadline = time.monotonic() + self._config.shutdown_seconds
+        while self._publisher.holds and time.monotonic() < deadline and self._publisher.broken is None:
+            self._leases.check()
+            self._publisher.poll(0.05)
+            self._bury()
+        self._bury()
+        if self._progress.waiting:
+            _LOG.warning("rows_left", replica=str(self._replica), rows=self._progress.waiting)
+        self._publisher.halt()
+        self._save(self._progress.done(), release=True)
+
+    def _query(self, call: Callable[[], _T]) -> _T | None:
+        """Run a statement; if the server is away, come back connected again and with None.
+
+        Raises:
+            LeaseLostError: it was away for so long that the lease is over.
+        """
+        try:
+            return call()
+        except psycopg.OperationalError as error:
+            _LOG.warning("postgres_away", error=type(error).__name__)
+            self._metrics.failures.labels("postgres").inc()
+        retrying = Retrying(
+            wait=backoff(self._config),
+            stop=stop_when_event_set(self._stop),
+            retry=retry_if_exception_type(psycopg.OperationalError),
+            before=lambda _state: self._leases.check(),
+            sleep=lambda seconds: void(self._stop.wait(seconds)),
+            reraise=True,
+        )
+        retrying(self._store.connect)
+        return None

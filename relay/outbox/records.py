@@ -1,0 +1,61 @@
+"""A row of the outbox as the record to publish, or the reason why it never can be."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from schemas import codec
+from schemas.envelope import Envelope, Headers, to_headers
+from schemas.errors import DecodeError
+from schemas.reasons import DeadReason
+from schemas.topics import NOTIFICATIONS, RESOLUTIONS, Topic
+
+SOURCE = "/rung/outbox"
+TOPICS: dict[str, Topic] = {topic.name: topic for topic in (NOTIFICATIONS, RESOLUTIONS)}
+MAX_VALUE_BYTES = max(topic.max_message_bytes for topic in TOPICS.values())
+
+
+class Row(NamedTuple):
+    """One row as it was read."""
+
+    group: int
+    """The number of the group that it was read for."""
+    seq: int
+    id: str
+    aggregatetype: str
+    aggregateid: str
+    type: str
+    bucket: int
+    created_ms: int
+    size: int
+    """The payload's bytes as JSON text."""
+    body: str | None
+    """The payload; None if it is larger than any record may be."""
+    fetched: int
+    """How many rows the group's page had before it was cut to size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to publish."""
+
+    topic: Topic
+    key: bytes
+    value: bytes
+    headers: Headers
+
+
+def outgoing(row: Row) -> Outgoing:
+    """The record of a row, checked as its reader will.
+
+    Raises:
+        DecodeError: no reader could take it; the row is set aside with the reason.
+    """
+    topic = TOPICS.get(row.aggregatetype)
+    if topic is None:
+        raise DecodeError(DeadReason.UNKNOWN_TYPE, f"the outbox has no topic {row.aggregatetype[:80]!r}")
+    if row.body is None:
+        raise DecodeError(DeadReason.TOO_LARGE, f"the payload has {row.size} bytes, a record {topic.max_message_bytes}")
+    headers = to_headers(Envelope(row.id, row.type, SOURCE, row.created_ms))
+    key, value = codec.encode_key(row.aggregateid), row.body.encode()
+    codec.decode(topic, key, value, headers)
+    return Outgoing(topic, key, value, headers)
