@@ -1,0 +1,31 @@
+"""The delayer: wakes are records that wait in topics, one topic per length of wait, until the moment they carry.
+
+State of one record: appended to `delay.<tier>` → read and held in memory → released at `min(due_at, appended + tier)`
+→ written to `due` if its moment has come, else to the largest tier that does not overshoot what remains. So nothing is
+ever early, and as every hop computes from the absolute moment, errors do not add up.
+
+Decisions, and what would reopen them:
+
+- One transaction per batch holds the forwarded records, the dead letters and the consumed offsets. Nothing is in flight
+  between two calls of `poll`, so a rebalance, whose callbacks run inside `poll`, never meets an open transaction.
+- A partition's records leave by their release moment and not by their offset. In a whole tier both orders are the
+  same but for the skew of the writers' clocks; in the smallest tier, where what remains is below a second, they are
+  not, and waiting at the head would make some records up to a second late. What was forwarded above the committed
+  offset is recorded with it, in the offset's metadata (`progress.py`), so a crash neither loses nor repeats a record.
+  Reopen if a broker's `offset.metadata.max.bytes` is below its default of 4096.
+- Reading ahead is bounded by records, bytes and offsets; at the bound a partition is paused, and resumed at half. It is
+  never sought back: each seek fetches thousands of records again. A single head record in memory would do too, but each
+  pause and resume also throws away what the client has fetched.
+- An instance keeps its `transactional.id` and `group.instance.id` over restarts: it ends its predecessor's open
+  transaction at once and gets the same partitions back without a rebalance. The price: when an instance is removed for
+  good, its partitions move only after the session timeout.
+- A producer that is fenced is made anew together with the consumer, and reads its position again: the coordinator
+  fences also when it has ended a transaction that took too long, and that is no reason to stop. A consumer whose
+  `group.instance.id` was taken over ends the process: this proves a second process with the same instance id, and two
+  that re-initialise would fence each other for ever.
+- Cancelling is lazy: a wake-up says nothing about what is due, and the processor looks at its state.
+
+What a crash leaves: before the commit, an open transaction that nobody reads and that the successor (or, after ten
+seconds, the coordinator) aborts, and the record is forwarded from its old place; after it, a record that is forwarded
+and whose offset says so.
+"""

@@ -1,0 +1,103 @@
+"""A record as it is held, and the records that it is forwarded as."""
+
+from dataclasses import dataclass
+
+from confluent_kafka import Message
+
+from relay.delays.plan import due_at, next_tier, release_at
+from schemas.codec import decode_key
+from schemas.dead_letters import DeadLetter
+from schemas.envelope import Headers
+from schemas.errors import DecodeError
+from schemas.reasons import DeadReason
+from schemas.topics import DEAD_LETTERS, DUE, Tier, Topic
+
+SERVICE = "delays"
+_OVERHEAD = 500
+"""What the objects of a held record take in memory, about, besides its key and value."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A record that was read. One that cannot be forwarded has a `dead` reason and leaves at once."""
+
+    tier: Tier
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    due_at: int
+    release_at: int
+    size: int
+    late_ms: int
+    """How long after the end of its tier it was read; 0 when in time."""
+    dead: DecodeError | None = None
+
+    def refused(self) -> None:
+        """The broker takes no record of this size: it becomes a dead letter, and if that is too large as well, one
+        without its value."""
+        if self.dead is not None and self.dead.reason is DeadReason.TOO_LARGE:
+            size, self.value = len(self.value or b""), None
+            detail = f"too large for the dead letters too: the value of {size} bytes is left out"
+        else:
+            detail = "too large to be forwarded as it is"
+        self.dead = DecodeError(DeadReason.TOO_LARGE, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What to produce for a held record: the topic of the catalogue or the tier, and its headers."""
+
+    held: Held
+    target: Topic | Tier
+    headers: Headers | list[tuple[str, bytes | None]]
+
+
+def read(message: Message, tier: Tier, now: int) -> Held:
+    """Take a record of `tier`, read at `now` (milliseconds since the epoch)."""
+    key, value = message.key(), message.value()
+    appended_at = _appended_at(message)
+    headers: list[tuple[str, bytes | None]] = []
+    due, release, dead = 0, 0, None
+    try:
+        headers = _headers(message)
+        decode_key(key)
+        if value is None:
+            raise DecodeError(DeadReason.NULL_VALUE, "a wake-up must have a value")
+        due = due_at(headers)
+        release = release_at(due, appended_at, tier, now)
+    except DecodeError as error:
+        dead = error
+    size = len(key or b"") + len(value or b"") + _OVERHEAD
+    late = max(0, now - appended_at - tier.delay_ms) if appended_at >= 0 else 0
+    partition, offset = message.partition(), message.offset()
+    return Held(tier, partition, offset, key, value, headers, due, release, size, late, dead)
+
+
+def _appended_at(message: Message) -> int:
+    kind, at = message.timestamp()
+    return int(at) if kind else -1
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    try:
+        return list(message.headers() or ())
+    except UnicodeDecodeError as error:
+        raise DecodeError(DeadReason.BAD_HEADER, "a header's name is not UTF-8; the headers are lost") from error
+
+
+def output(held: Held, now: int) -> Output:
+    """What a released record is forwarded as, at `now` (milliseconds since the epoch)."""
+    if held.dead is None:
+        return Output(held, next_tier(held.due_at, now) or DUE, held.headers)
+    letter = DeadLetter(
+        reason=held.dead.reason,
+        detail=held.dead.detail,
+        topic=held.tier.topic,
+        partition=held.partition,
+        offset=held.offset,
+        service=SERVICE,
+        at=now,
+    )
+    return Output(held, DEAD_LETTERS, letter.headers(held.headers))
