@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test install lock lint clean
+.PHONY: demo test install lock lint docs clean
 
 install: $(STAMP)
 
@@ -20,3 +20,24 @@ lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
 	  --no-emit-find-links --generate-hashes --all-extras --group dev -o requirements.lock pyproject.toml
+
+demo: install
+	$(BIN)/rung demo
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m schemas.generate --check
+	$(BIN)/python -m deploy.docs --check
+
+# Everything that CI runs. The tests start their own servers; nothing needs to run before.
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+docs: install
+	$(BIN)/python -m schemas.generate
+	$(BIN)/python -m deploy.docs
+
+clean:
+	rm -rf $(VENV) .rung .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,7 +10,6 @@ import structlog
 
 def configure(level: str, service: str) -> None:
     """Log from `level` up, with the service's name; the libraries' own logs go the same way, from warnings up."""
-    up."""
     shared: list[structlog.types.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

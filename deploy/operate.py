@@ -55,16 +55,15 @@ def apply() -> None:
 
 def outbox() -> None:
     """Publish the rows of the outbox to Kafka."""
-    from relay.outbox.service import run
-
     from relay.outbox.config import OutboxConfig
+    from relay.outbox.service import run
 
     s = load()
     config = OutboxConfig(
         kafka=s.client,
         database_url=s.database,
         naming=s.naming,
-        instance_id=s.instance_id,
+        replica=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
     )
     run_service("outbox", s, lambda stop, registry: run(config, stop, registry))
@@ -101,10 +100,9 @@ def processor() -> None:
 
 def deliver() -> None:
     """Call the providers."""
-    from processor.delivery.service import run
-
     from processor.delivery.channels_config import read_secrets
     from processor.delivery.config import DeliveryConfig
+    from processor.delivery.service import run
 
     s = load()
     found = load_configuration(s.config_dir)

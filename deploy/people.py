@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -15,6 +15,9 @@ from rich.console import Console
 
 from deploy import running
 from deploy.settings import load
+
+if TYPE_CHECKING:
+    from relay.journal.explain import Explanation
 
 recipient = typer.Typer(help="A recipient's profile.", no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -71,23 +74,20 @@ MaybeKey = Annotated[str | None, typer.Argument(metavar="[DEDUP_KEY]", help="Wit
 
 def status(identity: Id, dedup_key: MaybeKey = None, json: Json = False) -> None:
     """Say where a notification stands."""
-    from relay.journal import query
-    from relay.journal.render import status_lines
+    from relay.journal.explain import head
 
-    found = query.status(_database(), _notification_id(identity, dedup_key))
-    if found is None:
-        raise AskError(_nothing(identity))
-    print(msgspec.json.encode(found).decode() if json else "\n".join(status_lines(found)))
+    found = _explanation(identity, dedup_key)
+    if json:
+        print(msgspec.json.encode(found.status).decode())
+    else:
+        print("\n".join([*head(found.status, found.summary), *found.steps, f"next: {found.next}"]))
 
 
 def explain(identity: Id, dedup_key: MaybeKey = None, json: Json = False) -> None:
     """Say in plain words what happened to a notification, step by step, and why."""
-    from relay.journal import query
     from relay.journal.render import render
 
-    found = query.explain(_database(), _notification_id(identity, dedup_key))
-    if found is None:
-        raise AskError(_nothing(identity))
+    found = _explanation(identity, dedup_key)
     if json:
         print(msgspec.json.encode(found).decode())
     else:
@@ -110,8 +110,16 @@ def _notification_id(identity: str, dedup_key: str | None) -> UUID:
         ) from None
 
 
-def _nothing(identity: str) -> str:
-    return (
+def _explanation(identity: str, dedup_key: str | None) -> Explanation:
+    from relay.journal import query
+
+    try:
+        found = query.explain(_database(), _notification_id(identity, dedup_key))
+    except psycopg.OperationalError as error:
+        raise AskError(f"the database cannot be reached: {str(error).splitlines()[0]}") from None
+    if found is not None:
+        return found
+    raise AskError(
         f"the journal knows no notification {identity}: it was not accepted yet (look again in a moment), "
         "its transaction was rolled back, or its retention has ended"
     )

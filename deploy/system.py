@@ -7,7 +7,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from deploy.configuration import load_configuration
 from deploy.local.kafka import EmbeddedKafka
 from deploy.local.ports import free_port
 from deploy.local.postgres import EmbeddedPostgres
+from deploy.local.stack import Stack
 from deploy.local.supervisor import Child, Exit, Restart, Supervisor
 from deploy.running import Running
 from deploy.settings import Settings
@@ -29,7 +29,7 @@ EMBEDDED_PARTITIONS = 4
 """One broker and two cores serve few partitions faster than many; a cluster's number comes from the settings."""
 READY_SECONDS = 60.0
 Progress = Callable[[str], None]
-_Server = TypeVar("_Server")
+_Server = TypeVar("_Server", Stack, EmbeddedKafka, EmbeddedPostgres)
 
 
 class ServiceError(RuntimeError):
@@ -71,7 +71,7 @@ class LocalSystem:
         self._replicas = replicas or Replicas({})
         self._fsync = fsync
         self._environment = dict(environment or {})
-        self._servers = ExitStack()
+        self._embedded: list[Stack | EmbeddedKafka | EmbeddedPostgres] = []
         self.supervisor = Supervisor()
         self.running: Running | None = None
 
@@ -109,17 +109,24 @@ class LocalSystem:
         return self.running
 
     def _start_servers(self) -> tuple[str, str]:
+        """Start what the settings do not name; both together where they name neither."""
         kafka, database = self._settings.kafka, self._settings.database_url.get_secret_value()
-        broker = None if kafka else EmbeddedKafka(self._folder)
-        postgres = None if database else EmbeddedPostgres(self._folder, fsync=self._fsync)
-        embedded = [server for server in (postgres, broker) if server is not None]
-        for server in embedded:
-            server.check()
-        for server in embedded:
-            self._progress(f"starting {server.NAME}")
-            server.start()
-            self._servers.callback(server.stop)
-        return kafka or _of(broker).bootstrap_servers, database or _of(postgres).url()
+        if not kafka and not database:
+            self._progress("starting Kafka and PostgreSQL")
+            both = self._started(Stack(self._folder, fsync=self._fsync))
+            return both.kafka.bootstrap_servers, both.postgres.url()
+        if not kafka:
+            self._progress("starting Kafka")
+            kafka = self._started(EmbeddedKafka(self._folder)).bootstrap_servers
+        if not database:
+            self._progress("starting PostgreSQL")
+            database = self._started(EmbeddedPostgres(self._folder, fsync=self._fsync)).url()
+        return kafka, database
+
+    def _started(self, server: _Server) -> _Server:
+        server.start()
+        self._embedded.append(server)
+        return server
 
     def _start_services(self, kafka: str, database: str, partitions: int) -> Running:
         ports: dict[str, int] = {}
@@ -176,6 +183,13 @@ class LocalSystem:
                 raise ServiceError(f"{names} did not answer within {READY_SECONDS:.0f} s: see the logs in {self.logs}")
             time.sleep(0.05)
 
+    def failures(self) -> list[str]:
+        """What an embedded server that ended by itself says of its end; the system cannot go on without it."""
+        found: list[str] = []
+        for server in self._embedded:
+            found += server.failures() if isinstance(server, Stack) else [f for f in [server.failure()] if f]
+        return found
+
     def poll(self) -> list[Exit]:
         """Services that ended without being asked to since the last call; each is started again."""
         return self.supervisor.poll()
@@ -183,7 +197,8 @@ class LocalSystem:
     def stop(self) -> list[str]:
         """Stop the services, then the servers; returns the names of what had to be killed."""
         killed = self.supervisor.stop_all(self._settings.shutdown_seconds + 5)
-        self._servers.close()
+        while self._embedded:
+            self._embedded.pop().stop()
         return killed
 
     def __enter__(self) -> Self:
@@ -194,11 +209,6 @@ class LocalSystem:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _of(server: _Server | None) -> _Server:
-    assert server is not None  # noqa: S101 - started, because the settings name none
-    return server
 
 
 def _answers(url: str) -> bool:

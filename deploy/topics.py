@@ -16,6 +16,8 @@ class TopicsError(RuntimeError):
 def topic_config(topic: Topic) -> dict[str, str]:
     """A catalogue entry as Kafka topic settings."""
     config = {"cleanup.policy": topic.cleanup, "max.message.bytes": str(topic.max_message_bytes)}
+    if topic.append_time:
+        config["message.timestamp.type"] = "LogAppendTime"
     if topic.retention_ms is not None:
         config["retention.ms"] = str(topic.retention_ms)
     return config

@@ -19,10 +19,12 @@ from deploy.settings import Settings
 from deploy.system import LocalSystem
 
 POLL_SECONDS = 0.2
+FAILED = 1
 
 
 def up(settings: Settings, state_dir: Path | None, *, as_json: bool) -> int:
-    """Start everything, say where it is, keep it running; 0 when it was stopped in order."""
+    """Start everything, say where it is, keep it running; 0 when it was stopped in order, 1 when a server
+    ended by itself."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -39,6 +41,9 @@ def up(settings: Settings, state_dir: Path | None, *, as_json: bool) -> int:
         else:
             _describe(running, temporary=state_dir is None)
         while not stop.wait(POLL_SECONDS):
+            if failures := system.failures():
+                console.print("\n".join(failures))
+                return FAILED
             for ended in system.poll():
                 again = f"; starting it again in {ended.restart_in:.1f} s" if ended.restart_in is not None else ""
                 console.print(f"{ended.name} ended with {ended.reason}{again}; its log: {system.logs / ended.name}.log")

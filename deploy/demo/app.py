@@ -102,9 +102,7 @@ class Application:
         """The person acts: the matter is settled and the resolution written, in one transaction."""
         with self._pool.connection() as connection:
             connection.execute("UPDATE shop.matter SET settled_at = now() WHERE number = %s", (request.number,))
-            connection.execute(
-                "SELECT rung.resolve(%s, %s, %s)", (request.recipient, request.dedup_key, "settled")
-            )
+            connection.execute("SELECT rung.resolve(%s, %s, %s)", (request.recipient, request.dedup_key, "settled"))
         self._note("settled", request, None)
 
     def _profile(self, connection: psycopg.Connection[Any], person: Person, more: dict[str, Any]) -> None:

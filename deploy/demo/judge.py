@@ -6,7 +6,7 @@ system cannot hide itself here.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +27,9 @@ class Call:
     channel: str
     at: int
     accepted: bool
+    """Taken as a new message."""
+    repeat: bool = False
+    """The server had accepted its key before."""
 
     @property
     def notification_id(self) -> str:
@@ -83,17 +86,14 @@ def judge(
     known = {c.notification_id for c in committed}
     for identity in by_id.keys() - known - set(rolled_back):
         verdict.faults.append(f"{identity}: sent, and nobody asked for it")
-    counted = Counter(call.key for call in calls if call.accepted)
-    verdict.repeats = sum(number - 1 for number in counted.values())
+    verdict.repeats = sum(call.repeat for call in calls)
     for one in committed:
         person = plan.person(one.request.recipient)
         _judge_one(one, person, by_id.get(one.notification_id, []), stopped.get(person.name), verdict)
     return verdict
 
 
-def _judge_one(
-    one: Committed, person: Person, calls: Sequence[Call], stopped_at: int | None, verdict: Verdict
-) -> None:
+def _judge_one(one: Committed, person: Person, calls: Sequence[Call], stopped_at: int | None, verdict: Verdict) -> None:
     for call in calls:
         if one.settled_at is None or call.at <= one.settled_at:
             continue
@@ -119,7 +119,7 @@ def _missing(one: Committed, person: Person, calls: Sequence[Call], stopped_at: 
     if stopped_at is not None and (person.erased_at is not None or one.request.kind == "payment_action_required"):
         end = stopped_at if end is None else min(end, stopped_at)
     called = {call.step_no for call in calls}
-    if one.request.kind in STOPS_ON_SENT and any(call.accepted for call in calls):
+    if one.request.kind in STOPS_ON_SENT and any(call.accepted or call.repeat for call in calls):
         return []
     missing = []
     for step_no, (channel, after) in enumerate(AFTERS[one.request.kind]):

@@ -50,6 +50,8 @@ class Trouble(StrEnum):
     """503 twice, then accepted."""
     PUSH_SILENT = "push_silent"
     """Accepted, and no answer before the time-out."""
+    MAIL_SILENT = "mail_silent"
+    """The mail server takes the message and does not say so before the time-out; SMTP knows no keys, so it is held."""
     NOTHING_WORKS = "nothing_works"
     """Every channel refuses for ever."""
 
@@ -122,6 +124,7 @@ def make_plan(seed: int) -> Plan:
         37: Trouble.CHAT_DOWN,
         41: Trouble.PUSH_SILENT,
         43: Trouble.PUSH_SILENT,
+        45: Trouble.MAIL_SILENT,
         47: Trouble.NOTHING_WORKS,
     }
     people = tuple(

@@ -1,0 +1,66 @@
+"""What the demo prints at its end: counts per channel and kind, and the verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from deploy.demo.judge import Verdict
+from relay.journal.totals import KindTotals
+
+
+def print_summary(console: Console, kinds: Sequence[KindTotals]) -> None:
+    """The counts of the journal, one row a kind and one for all."""
+    table = Table(title="Summary", title_justify="left", box=None, pad_edge=False)
+    names = ("kind", "accepted", "sent", "suppressed", "retried", "promoted", "dead", "0/1/2/3 left", "cancelled")
+    for name in names:
+        table.add_column(name, justify="left" if name == "kind" else "right")
+    for one in kinds:
+        depths = "/".join(str(one.depth.get(n, 0)) for n in range(4))
+        ratio = f"{one.cancelled / one.concluded:.0%}" if one.concluded else "-"
+        table.add_row(
+            one.kind,
+            str(one.accepted),
+            str(sum(one.sent.values())),
+            str(one.steps.get("suppressed", 0)),
+            str(one.retried),
+            str(one.promoted),
+            str(one.ended.get("dead", 0)),
+            depths,
+            ratio,
+        )
+    console.print(table)
+    sent: Counter[str] = Counter()
+    for one in kinds:
+        sent.update(one.sent)
+    console.print("sent per channel: " + ", ".join(f"{channel} {number}" for channel, number in sorted(sent.items())))
+    duplicates, conflicts = sum(k.duplicates for k in kinds), sum(k.conflicts for k in kinds)
+    late = sum(k.resolved_late for k in kinds)
+    console.print(f"duplicates dropped {duplicates}, conflicts refused {conflicts}, resolved after the end {late}")
+    console.print(
+        "0/1/2/3 left: the escalation depth, how many steps had left when the person acted; "
+        "cancelled: the share of steps never sent",
+        style="dim",
+    )
+
+
+def print_verdict(console: Console, verdict: Verdict) -> None:
+    """What the servers received against what the application committed."""
+    console.print()
+    console.print("Checked against the SMTP and HTTP servers and the application's tables:")
+    console.print(f"  committed notifications            {verdict.committed}")
+    console.print(f"  calls received                     {verdict.calls}, {verdict.accepted} accepted as new")
+    console.print(f"  repeats with the key of before     {verdict.repeats} (after a time-out; the key makes them one)")
+    console.print(
+        f"  in flight when the person acted    {verdict.in_flight}"
+        + (f" (the latest {verdict.slowest_stop_ms} ms after the commit)" if verdict.in_flight else "")
+    )
+    if not verdict.faults:
+        console.print("  missing, after stop, rolled back   0", style="green")
+    for fault in verdict.faults[:20]:
+        console.print(f"  FAULT {fault}", style="red", markup=False)
+    if len(verdict.faults) > 20:
+        console.print(f"  … and {len(verdict.faults) - 20} more faults", style="red")
