@@ -38,6 +38,9 @@ class Topic:
     read_by: str
     max_message_bytes: int = 1_048_588
     """Kafka's own default, 1 MiB and a record batch's head."""
+    append_time: bool = False
+    """Records are stamped by the broker when they are appended. Delivery workers read these topics back by time, and a
+    writer's own stamp may be older than that: it may wait for the broker, or pass on the time of its input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,22 @@ NOTIFICATIONS = Topic(
     "processor",
 )
 RESOLUTIONS = Topic(
-    "resolutions", "delete", 7 * DAY_MS, (r.Resolve.TYPE,), "outbox relay", "processor, delivery workers"
+    "resolutions",
+    "delete",
+    7 * DAY_MS,
+    (r.Resolve.TYPE,),
+    "outbox relay",
+    "processor, delivery workers",
+    append_time=True,
 )
 RECIPIENTS = Topic(
-    "recipients", "compact", None, (r.RecipientProfile.TYPE,), "processor", "delivery workers, other services"
+    "recipients",
+    "compact",
+    None,
+    (r.RecipientProfile.TYPE,),
+    "processor",
+    "delivery workers, other services",
+    append_time=True,
 )
 DUE = Topic("due", "delete", 7 * DAY_MS, (r.Due.TYPE,), "delayer", "processor")
 DELIVERIES = Topic(
@@ -96,7 +111,14 @@ DELIVERIES = Topic(
     # A delivery carries the data of the largest notification and an address besides.
     2 * 1_048_588,
 )
-OUTCOMES = Topic("outcomes", "delete", 7 * DAY_MS, (r.Outcome.TYPE,), "delivery workers, receipt endpoint", "processor")
+OUTCOMES = Topic(
+    "outcomes",
+    "delete",
+    7 * DAY_MS,
+    (r.Outcome.TYPE,),
+    "delivery workers, receipt endpoint",
+    "processor, delivery workers",
+)
 DELIVERY_EVENTS = Topic(
     "delivery-events", "delete", 30 * DAY_MS, tuple(r.EventType), "processor", "journal, analytics (public contract)"
 )

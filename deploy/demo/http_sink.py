@@ -5,8 +5,8 @@ port. It takes POST on any path with the webhook adapter's body, honours `Idempo
 answered as before and not accepted twice), and answers GET `/lookup/<key>` with 200 or 404.
 
 A record: `at` (ms, arrival), `path`, `key`, `recipient`, `to`, `channel`, `kind`, `step_no`, `notification_id`,
-`status`, `accepted` (taken as a new message), `repeat` (its key was accepted before), `in_flight` (calls under way, this one
-included), `headers`, `body`.
+`status`, `accepted` (taken as a new message), `repeat` (its key was accepted before), `in_flight` (calls under way,
+this one included), `headers`, `body`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """An SMTP server that stands for a mail provider, answers by script and records every message.
 
 `python -m deploy.demo.smtp_sink [--port 0] [--record FILE] [--script FILE]`; the first line of output is JSON with the
-port. Rules may match `to` or `recipient`, which are the address of RCPT; answers are used up by each address for itself.
+port. Rules may match `to` or `recipient`, which are the address of RCPT; answers are used up by each address
+for itself.
 
 A record: `at` (ms), `key` (header X-Rung-Key), `to`, `sender`, `message_id`, `subject`, `text`, `html`, `status`,
 `stage` (`rcpt` or `data`), `accepted`, `repeat` (its key was accepted before; SMTP knows no keys, so it

@@ -17,7 +17,11 @@ SERVED_EVERY_SECONDS = 0.1
 
 
 class PublishError(RuntimeError):
-    """Kafka refused a record for good, or did not take it within the producer's time-out."""
+    """Kafka refused a record for good, or did not take it within the producer's time-out. `code` is librdkafka's."""
+
+    def __init__(self, text: str, code: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Publisher:
@@ -35,6 +39,7 @@ class Publisher:
                 "partitioner": PARTITIONER,
                 # An outcome is waited for by its lane; the records are small and few per moment.
                 "linger.ms": 1,
+                "message.max.bytes": DEAD_LETTERS.max_message_bytes,
             }
         )
         self.failure: PublishError | None = None
@@ -53,8 +58,16 @@ class Publisher:
     def dead_letter(
         self, key: bytes | None, value: bytes | None, headers: Headers, acknowledged: Callable[[], None]
     ) -> None:
-        """Set a record aside, byte for byte."""
-        self._write(self._dead_letters, key, value, headers, acknowledged)
+        """Set a record aside, byte for byte. One that is too large even for this topic loses its value: where it was
+        read still says where it is."""
+        try:
+            self._write(self._dead_letters, key, value, headers, acknowledged)
+        except PublishError as error:
+            if error.code != KafkaError.MSG_SIZE_TOO_LARGE:
+                raise
+            self._write(
+                self._dead_letters, key, None, [*headers, ("rung_dl_value_dropped", b"too_large")], acknowledged
+            )
 
     async def flush(self, seconds: float) -> bool:
         """Wait until all is acknowledged; false if it was not in time."""
@@ -83,7 +96,10 @@ class Publisher:
             self._producer.produce(topic, value=value, key=key, headers=list(headers), on_delivery=delivered)
         except (BufferError, KafkaException) as error:
             self._open -= 1
-            raise PublishError(f"{topic}: {error}") from error
+            if not self._open:
+                self._idle.set()
+            code = error.args[0].code() if isinstance(error, KafkaException) else None
+            raise PublishError(f"{topic}: {error}", code) from error
 
     def _delivered(self, error: KafkaError | None, acknowledged: Callable[[], None]) -> None:
         if error is None:
