@@ -28,12 +28,20 @@ class Handler:
     """Processes records of any partition; not thread-safe."""
 
     def __init__(
-        self, decide: Decide, ladders: Mapping[str, Ladder], clock: Clock, metrics: ProcessorMetrics | None = None
+        self,
+        decide: Decide,
+        ladders: Mapping[str, Ladder],
+        clock: Clock,
+        metrics: ProcessorMetrics | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
+        """`quiet` keeps dead letters out of the log: in a simulation there is no operator to tell."""
         self._decide = decide
         self._ladders = ladders
         self._clock = clock
         self._metrics = metrics
+        self._quiet = quiet
         self._last_now: dict[int, int] = {}
 
     def handle(self, record: InputRecord, store: StateStore) -> list[OutputRecord]:
@@ -89,6 +97,8 @@ class Handler:
     def _count_dead(self, record: InputRecord, reason: DeadReason) -> None:
         if self._metrics is not None:
             self._metrics.dead_lettered(reason)
+        if self._quiet:
+            return
         _log.warning(
             "record_set_aside",
             topic=record.topic.name,

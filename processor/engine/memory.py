@@ -52,9 +52,10 @@ class MemoryEngine:
         provider: Provider | None = None,
         metrics: ProcessorMetrics | None = None,
         states: Mapping[bytes, bytes] | None = None,
+        quiet: bool = False,
     ) -> None:
-        """`states` are those of an earlier engine, as its `states` tells them."""
-        self._handler = Handler(decide, ladders, lambda: self._now, metrics)
+        """`states` are those of an earlier engine, as its `states` tells them; for `quiet` see `Handler`."""
+        self._handler = Handler(decide, ladders, lambda: self._now, metrics, quiet=quiet)
         self._now = start
         self._provider = provider
         self._states = dict(states or {})
