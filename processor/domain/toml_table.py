@@ -41,7 +41,11 @@ class Table:
         if not isinstance(value, dict):
             self.problem(field, f"must be a table, and is {_kind_of(value)}")
             value = {}
-        return Table(value, f"{self._place}{_key(field)}.", self._problems)
+        return self.inner(field, value)
+
+    def inner(self, field: str, values: dict[str, Any]) -> "Table":
+        """Values that stand inside this table, such as one item of an array, as a table of their own."""
+        return Table(values, f"{self._place}{_key(field)}.", self._problems)
 
     def tables(self, field: str) -> list["Table"]:
         """An array of tables; empty where it is absent or faulty."""
@@ -55,7 +59,7 @@ class Table:
                 self.problem(f"{field}[{index}]", f"must be a table, and is {_kind_of(item)}")
                 self.faulty.add(field)
             else:
-                found.append(Table(item, f"{self._place}{field}[{index}].", self._problems))
+                found.append(self.inner(f"{field}[{index}]", item))
         return found
 
     def text(self, field: str, default: str | None) -> str:
