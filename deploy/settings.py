@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -89,27 +88,22 @@ class Settings(BaseSettings):
         return url
 
 
-def load(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings.
+def load() -> Settings:
+    """Read the settings from the environment.
 
     Raises:
         SettingsError: a variable with our prefix is unknown, or a value is not what it must be.
     """
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     faults = []
-    for name in sorted(environ if environ is not None else os.environ):
+    for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in known and not name.startswith(SECRET_PREFIX):
             near = difflib.get_close_matches(name, known, 1)
             faults.append(f"{name} is not a setting" + (f"; did you mean {near[0]}?" if near else ""))
     if faults:
         raise SettingsError("; ".join(faults))
     try:
-        if environ is None:
-            return Settings()
-        values = {
-            n.lower(): environ[PREFIX + n.upper()] for n in Settings.model_fields if PREFIX + n.upper() in environ
-        }
-        return Settings.model_validate_strings(values)
+        return Settings()
     except ValidationError as error:
         lines = (f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
         raise SettingsError("; ".join(lines)) from None
