@@ -71,8 +71,17 @@ def as_json(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def run(ladders: Path, scenario: Path, *, json_output: bool = False, jitter: bool = False) -> int:
+def run(
+    ladders: Path,
+    scenario: Path,
+    *,
+    json_output: bool = False,
+    jitter: bool = False,
+    console: Console | None = None,
+) -> int:
     """Play the files and print what came of it; what is wrong with them goes to standard error.
+
+    Colours are for a terminal (of `console`, by default standard output) alone.
 
     Returns:
         The exit status: 0, or 2 if a file cannot be read or is not sound.
@@ -91,14 +100,18 @@ def run(ladders: Path, scenario: Path, *, json_output: bool = False, jitter: boo
     if json_output:
         print(json.dumps(as_json(simulation), indent=2, ensure_ascii=False))
         return 0
-    console = Console(theme=_THEME, highlighter=_Highlighter(), soft_wrap=True)
-    text = plain(simulation)
-    if console.is_terminal:
-        for line in text.splitlines():
-            console.print(_Highlighter()(Text(line)))
-    else:
-        sys.stdout.write(text)
+    _print(plain(simulation), console or Console())
     return 0
+
+
+def _print(text: str, console: Console) -> None:
+    if not console.is_terminal:
+        console.file.write(text)
+        return
+    highlighter = _Highlighter()
+    with console.use_theme(_THEME):
+        for line in text.splitlines():
+            console.print(highlighter(Text(line)), soft_wrap=True)
 
 
 def _read(path: Path) -> str:

@@ -225,7 +225,7 @@ class _Step:
     def _deferred(self) -> None:
         to = self._event.next_due_at
         if to is None:
-            self._say(f"{self._channel}waits: {words(self._event.reason)}")
+            self._say(f"{self._channel}waits for an earlier notification")
             return
         self._step.due_at = to
         self._say(f"{self._channel}moved from {self._due()} to {self._story.clock(to)}: {words(self._event.reason)}")

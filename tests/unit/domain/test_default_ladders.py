@@ -42,7 +42,7 @@ def test_the_payment_ladder_is_the_documented_one() -> None:
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
-    """An absent file, a folder, a name that no file can have and a file in another encoding are told with their name."""
+    """An absent file, a folder, an impossible name and a file in another encoding are told with their name."""
     latin = tmp_path / "latin.toml"
     latin.write_bytes("# für\n".encode("latin-1"))
     cases = {
