@@ -42,6 +42,9 @@ class DeliveryMetrics:
         self.lag = Gauge(
             "rung_delivery_lag_seconds", "Age of the oldest claim read and not settled, 0 if none", registry=registry
         )
+        self.partitions = Gauge(
+            "rung_delivery_partitions", "Partitions that this worker has and has read back", registry=registry
+        )
         self.suppressed = Counter(
             "rung_delivery_suppressed",
             "Claims stopped by the last-moment check, by reason",
@@ -100,7 +103,10 @@ class DeliveryMetrics:
         for dead in DeadReason:
             self.dead_letters.labels("delivery", dead)
 
-    def observe(self, backlog: Callable[[], float], lag_seconds: Callable[[], float]) -> None:
-        """Let the two gauges ask at each scrape."""
+    def observe(
+        self, backlog: Callable[[], float], lag_seconds: Callable[[], float], partitions: Callable[[], float]
+    ) -> None:
+        """Let these gauges ask at each scrape."""
+        self.partitions.set_function(partitions)
         self.backlog.set_function(backlog)
         self.lag.set_function(lag_seconds)

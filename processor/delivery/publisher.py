@@ -81,6 +81,8 @@ class Publisher:
         """Stop the serving thread; what is not acknowledged is given up."""
         self._stop.set()
         self._thread.join()
+        # The last reference ends the client's threads and connections.
+        del self._producer
 
     def _write(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, acknowledged: Callable[[], None]

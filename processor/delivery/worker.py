@@ -77,7 +77,11 @@ class Worker:
         self._next_commit = self._next_housekeeping = 0
         self._source = Source(config, self, loop)
         self._publisher = Publisher(config.kafka, config.naming, loop)
-        metrics.observe(lambda: sum(len(p.tracker) for p in list(self._partitions.values())), self._lag_seconds)
+        metrics.observe(
+            lambda: sum(len(p.tracker) for p in list(self._partitions.values())),
+            self._lag_seconds,
+            lambda: sum(p.ready for p in list(self._partitions.values())),
+        )
 
     async def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, then end in order.

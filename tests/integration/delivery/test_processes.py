@@ -1,0 +1,76 @@
+"""The delivery worker as processes: killed, joined by another, stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+from schemas.records import OutcomeKind
+from tests.support.delivery import Stage, delivery, end
+from tests.support.eventually import eventually
+from tests.support.sinks import Sink
+
+MakeStage = Callable[..., Stage]
+
+
+def test_killed_after_the_providers_yes_the_second_call_has_the_same_key(make_stage: MakeStage, sink: Sink) -> None:
+    """The process dies between the call and its outcome: the claim is called again with its key, the provider knows
+    it, and there is one outcome."""
+    stage = make_stage(timeout='"8s"')
+    claim = delivery("ada")
+    sink.answer({"match": {}, "answers": [{"hang_ms": 6000}]})
+    first = stage.process("one")
+    stage.deliver(claim)
+    eventually(lambda: sink.calls(), timeout=30)
+    assert end(first, signal.SIGKILL) == -signal.SIGKILL
+    sink.answer()
+    stage.process("one")
+    (outcome,) = stage.outcomes(1, timeout=30)
+    assert (outcome.outcome, outcome.key, outcome.claim) == ("sent", claim.key, 1)
+    assert [(c["key"], c["accepted"], c["repeat"]) for c in sink.calls()] == [
+        (claim.key, True, False),
+        (claim.key, False, True),
+    ]
+
+
+def test_a_second_worker_joins_while_calls_are_in_flight(make_stage: MakeStage, sink: Sink) -> None:
+    """Partitions move from one worker to two and back: one call per key, and one outcome per claim."""
+    stage = make_stage(concurrency=4)
+    sink.answer({"match": {}, "per": "rule", "answers": [{"delay_ms": 150}], "repeat": True})
+    claims = [delivery(f"person-{n}") for n in range(160)]
+    stage.process("one")
+    stage.deliver(*claims)
+    eventually(lambda: len(sink.calls()) >= 8, timeout=30)
+    second = stage.process("two")
+    eventually(lambda: len(sink.calls()) >= 80, timeout=60)
+    assert end(second) == 0
+    outcomes = stage.outcomes(160, timeout=60)
+    calls = Counter(call["key"] for call in sink.calls())
+    sent = {o.key for o in outcomes if o.outcome is OutcomeKind.SENT}
+    handed_back = {o.key for o in outcomes if o.outcome is OutcomeKind.UNCLAIMED}
+    assert set(calls.values()) == {1}
+    assert calls.keys() == sent
+    assert sent | handed_back == {claim.key for claim in claims}
+    assert Counter((o.key, o.claim) for o in outcomes).most_common(1)[0][1] == 1
+
+
+def test_a_stop_finishes_calls_and_hands_back_the_rest(make_stage: MakeStage, sink: Sink) -> None:
+    """SIGTERM: the call in flight is told as sent, waiting claims as unclaimed at once, and the exit code is 0."""
+    stage = make_stage(concurrency=1, timeout='"5s"')
+    sink.answer({"match": {}, "per": "rule", "answers": [{"delay_ms": 1000}], "repeat": True})
+    claims = [delivery(f"person-{n}") for n in range(10)]
+    process = stage.process("one")
+    stage.deliver(*claims)
+    eventually(lambda: sink.calls(), timeout=30)
+    assert end(process) == 0
+    outcomes = stage.outcomes(10, timeout=1)
+    assert Counter((o.outcome, o.reason) for o in outcomes) == {("sent", ""): 1, ("unclaimed", "stopping"): 9}
+    assert len(sink.calls()) == 1
+    # Nothing is left for the next one to do.
+    stage.process("one")
+    extra = delivery("late")
+    sink.answer()
+    stage.deliver(extra)
+    assert len(stage.outcomes(11, timeout=30)) == 11
+    assert [call["key"] for call in sink.calls()][1:] == [extra.key]

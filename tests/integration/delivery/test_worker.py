@@ -1,0 +1,254 @@
+"""The delivery worker on real Kafka and a real provider, in a thread of the test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from schemas.profile import Profile
+from schemas.records import OutcomeKind
+from schemas.topics import DEAD_LETTERS, DELIVERIES, RECIPIENTS, RESOLUTIONS
+from tests.support.delivery import Stage, delivery, now_ms, value, wait_until_reading
+from tests.support.eventually import eventually
+from tests.support.kafka import produce, read_all
+from tests.support.sinks import Sink
+
+MakeStage = Callable[..., Stage]
+
+
+def test_a_claim_is_called_once_and_its_outcome_says_sent(make_stage: MakeStage, sink: Sink) -> None:
+    """From the claim to the provider and back: key, body, outcome, metrics."""
+    stage = make_stage()
+    claim = delivery("ada", data={"text": "שלום 🎉"})
+    with stage.worker() as registry:
+        stage.deliver(claim)
+        (outcome,) = stage.outcomes(1)
+        assert value(registry, "rung_delivery_attempts_total", provider="push", channel="push", outcome="sent") == 1
+    assert (outcome.outcome, outcome.key, outcome.claim, outcome.provider) == ("sent", claim.key, 1, "push")
+    assert outcome.provider_ref == "msg-1"
+    (call,) = sink.calls()
+    assert call["key"] == claim.key
+    assert "שלום 🎉" in call["body"]
+
+
+def test_a_hundred_claims_on_three_slots_never_exceed_three_in_flight(make_stage: MakeStage, sink: Sink) -> None:
+    """The bound holds as the provider sees it, and all are sent."""
+    stage = make_stage()
+    sink.answer({"match": {}, "per": "rule", "answers": [{"delay_ms": 20}], "repeat": True})
+    claims = [delivery(f"person-{n}") for n in range(100)]
+    with stage.worker(concurrency=3):
+        stage.deliver(*claims)
+        outcomes = stage.outcomes(100, timeout=40)
+    assert {o.key for o in outcomes if o.outcome is OutcomeKind.SENT} == {c.key for c in claims}
+    assert max(call["in_flight"] for call in sink.calls()) == 3
+
+
+def test_a_lane_is_called_in_order_and_one_at_a_time(make_stage: MakeStage, sink: Sink) -> None:
+    """Claims of one recipient and channel reach the provider in their order and never side by side."""
+    stage = make_stage()
+    sink.answer({"match": {"recipient": "ada"}, "per": "rule", "answers": [{"delay_ms": 30}], "repeat": True})
+    claims = [delivery("ada") for _ in range(15)]
+    with stage.worker():
+        stage.deliver(*claims)
+        stage.outcomes(15)
+    calls = sink.calls()
+    assert [call["key"] for call in calls] == [claim.key for claim in claims]
+    assert all(later["at"] - earlier["at"] >= 30 for earlier, later in itertools.pairwise(calls))
+
+
+def test_a_resolution_stops_a_claim_that_waits(make_stage: MakeStage, sink: Sink) -> None:
+    """The person acts while the claim waits for its lane: no call, and the outcome says why."""
+    stage = make_stage(timeout='"10s"')
+    first, second = delivery("ada"), delivery("ada")
+    sink.answer({"match": {"notification_id": str(first.notification_id)}, "answers": [{"delay_ms": 4000}]})
+    with stage.worker() as registry:
+        stage.deliver(first, second)
+        eventually(lambda: len(sink.calls()) == 1)
+        stage.resolve(second)
+        stage.resolve(first)
+        outcomes = {o.key: o for o in stage.outcomes(2)}
+        assert value(registry, "rung_delivery_suppressed_total", reason="resolved") == 1
+        assert value(registry, "rung_delivery_resolved_in_flight_total") == 1
+    assert (outcomes[second.key].outcome, outcomes[second.key].reason) == ("suppressed", "resolved")
+    assert outcomes[first.key].outcome == "sent"
+    assert [call["key"] for call in sink.calls()] == [first.key]
+
+
+def test_resolutions_from_before_the_start_count(make_stage: MakeStage, sink: Sink) -> None:
+    """A worker reads back what happened before it was there, before it makes a call."""
+    stage = make_stage()
+    resolved, withdrawn, erased, fine = (delivery(name) for name in ("ada", "bob", "cyd", "dan"))
+    stage.deliver(resolved, withdrawn, erased, fine)
+    stage.resolve(resolved)
+    stage.profile("bob", Profile(consent={"news": False}))
+    stage.erase("cyd")
+    with stage.worker():
+        outcomes = {o.recipient: (o.outcome, o.reason) for o in stage.outcomes(4)}
+    assert outcomes == {
+        "ada": ("suppressed", "resolved"),
+        "bob": ("suppressed", "consent_withdrawn"),
+        "cyd": ("suppressed", "erased"),
+        "dan": ("sent", ""),
+    }
+    assert [call["recipient"] for call in sink.calls()] == ["dan"]
+
+
+def test_consent_that_is_given_again_counts(make_stage: MakeStage, sink: Sink) -> None:
+    """The last profile decides, and consent for another kind says nothing."""
+    stage = make_stage()
+    stage.profile("ada", Profile(consent={"news": False}))
+    stage.profile("ada", Profile(consent={"news": True, "adverts": False}))
+    with stage.worker():
+        stage.deliver(delivery("ada"))
+        assert [o.outcome for o in stage.outcomes(1)] == ["sent"]
+
+
+def test_past_its_deadline_or_expiry_a_claim_is_not_called(make_stage: MakeStage, sink: Sink) -> None:
+    """Too late for the claim: handed back; too late for the notification: suppressed."""
+    stage = make_stage()
+    late = delivery("ada", claim_deadline=now_ms() - 1)
+    expired = delivery("bob", expires_at=now_ms() - 1)
+    with stage.worker() as registry:
+        stage.deliver(late, expired)
+        outcomes = {o.recipient: (o.outcome, o.reason) for o in stage.outcomes(2)}
+        assert value(registry, "rung_delivery_unclaimed_total", reason="deadline") == 1
+    assert outcomes == {"ada": ("unclaimed", "deadline"), "bob": ("suppressed", "expired")}
+    assert sink.calls() == []
+
+
+@pytest.mark.parametrize("retry_after", ["1", "1.2"])
+def test_no_call_inside_the_window_that_a_provider_asks_for(
+    make_stage: MakeStage, sink: Sink, retry_after: str
+) -> None:
+    """429 with Retry-After closes the provider for everyone, and what waits goes out after it."""
+    stage = make_stage(concurrency=1)
+    sink.answer({"match": {}, "per": "rule", "answers": [{"status": 429, "retry_after": retry_after}]})
+    claims = [delivery(f"person-{n}") for n in range(12)]
+    with stage.worker() as registry:
+        stage.deliver(*claims)
+        outcomes = stage.outcomes(12)
+        assert value(registry, "rung_delivery_provider_paused", provider="push") in (0, 1)
+    wait_ms = round(float(retry_after) * 1000)
+    first, *others = sink.calls()
+    assert first["status"] == 429
+    assert min(call["at"] for call in others) >= first["at"] + wait_ms
+    failed = [o for o in outcomes if o.outcome is OutcomeKind.FAILED]
+    assert [(o.reason, o.retry_after_ms) for o in failed] == [("http_429", wait_ms)]
+    assert len(others) == 11
+
+
+def test_what_waits_for_a_closed_provider_past_its_deadline_is_handed_back(make_stage: MakeStage, sink: Sink) -> None:
+    """The window is longer than the claim may live."""
+    stage = make_stage(concurrency=1)
+    sink.answer({"match": {}, "per": "rule", "answers": [{"status": 429, "retry_after": "60"}]})
+    first, second = delivery("ada"), delivery("bob", claim_deadline=now_ms() + 6_000)
+    with stage.worker():
+        stage.deliver(first)
+        stage.outcomes(1)
+        stage.deliver(second)
+        outcomes = {o.recipient: (o.outcome, o.reason) for o in stage.outcomes(2)}
+    assert outcomes["bob"] == ("unclaimed", "deadline")
+    assert len(sink.calls()) == 1
+
+
+def test_a_claim_that_is_issued_again_is_not_called_again(make_stage: MakeStage, sink: Sink) -> None:
+    """The same key under a new claim: the outcome is repeated for it, and there is one call."""
+    stage = make_stage()
+    claim = delivery("ada")
+    again = delivery("ada", notification_id=claim.notification_id, claim=2, dedup_key=claim.dedup_key)
+    with stage.worker() as registry:
+        stage.deliver(claim)
+        stage.outcomes(1)
+        stage.deliver(again)
+        outcomes = stage.outcomes(2)
+        assert value(registry, "rung_delivery_repeated_total") == 1
+    assert [(o.claim, o.outcome, o.provider_ref) for o in outcomes] == [(1, "sent", "msg-1"), (2, "sent", "msg-1")]
+    assert len(sink.calls()) == 1
+
+
+def test_a_timeout_after_the_request_left_is_unknown(make_stage: MakeStage, sink: Sink) -> None:
+    """The outcome names the provider and its policy."""
+    stage = make_stage(timeout='"300ms"', unknown='"hold"')
+    sink.answer({"match": {}, "answers": [{"hang_ms": 1500}]})
+    with stage.worker():
+        stage.deliver(delivery("ada"))
+        (outcome,) = stage.outcomes(1)
+    assert (outcome.outcome, outcome.reason, outcome.unknown_policy) == ("unknown", "timeout", "hold")
+    assert outcome.provider == "push"
+
+
+def test_a_message_that_cannot_be_made_is_rejected_and_the_contact_lives(make_stage: MakeStage, sink: Sink) -> None:
+    """A missing variable, a channel without providers, a provider that is gone: the lane goes on."""
+    stage = make_stage()
+    claims = [
+        delivery("ada", data={}),
+        delivery("ada", channel="fax"),
+        delivery("ada", provider="gone", attempt=2),
+        delivery("ada"),
+    ]
+    with stage.worker():
+        stage.deliver(*claims)
+        found = {o.key: o for o in stage.outcomes(4)}
+    told = [(found[c.key].outcome, found[c.key].reason, found[c.key].contact_alive) for c in claims]
+    assert told == [
+        ("rejected", "bad_template", True),
+        ("rejected", "unknown_channel", True),
+        ("unknown", "provider_gone", False),
+        ("sent", "", False),
+    ]
+
+
+def test_unreadable_records_are_set_aside_once_and_the_partition_goes_on(
+    make_stage: MakeStage, sink: Sink, kafka: str
+) -> None:
+    """Bad claims and bad profiles become one dead letter each, also after a restart; bad resolutions are the
+    processor's."""
+    stage = make_stage(partitions=1)
+    bad = [("ada", b"no json"), ("ada", b'{"a": "\xff"}'), ("ada", None), (None, b"{}")]
+    for topic in (DELIVERIES, RECIPIENTS, RESOLUTIONS):
+        headers = {"ce_id": "1", "ce_type": topic.types[0], "ce_source": "/t", "ce_specversion": "1.0"}
+        # A compacted topic takes no record without a key.
+        rows = [(key, body, headers) for key, body in bad if key is not None or topic is not RECIPIENTS]
+        produce(kafka, stage.naming(topic), rows)
+        produce(kafka, stage.naming(topic), [("ada", b"{}", {"ce_type": "else"})])
+    with stage.worker(instance_id="one"):
+        stage.deliver(delivery("ada"))
+        stage.outcomes(1)
+    with stage.worker(instance_id="one"):
+        stage.deliver(delivery("ada"))
+        stage.outcomes(2)
+    letters = read_all(kafka, stage.naming(DEAD_LETTERS))
+    by_topic = [letter.header("rung_dl_topic") for letter in letters]
+    # A null value on `recipients` is a tombstone, which is no fault.
+    assert (by_topic.count("deliveries"), by_topic.count("recipients"), by_topic.count("resolutions")) == (5, 3, 0)
+    assert len(letters) == len({(ll.header("rung_dl_topic"), ll.header("rung_dl_offset")) for ll in letters})
+
+
+def test_a_full_backlog_leaves_claims_in_kafka_and_still_reads_resolutions(make_stage: MakeStage, sink: Sink) -> None:
+    """Ten claims fit, a hundred wait; a resolution for a waiting one is known when its turn comes."""
+    stage = make_stage(partitions=1, concurrency=2)
+    sink.answer({"match": {}, "per": "rule", "answers": [{"delay_ms": 25}], "repeat": True})
+    claims = [delivery(f"person-{n}") for n in range(110)]
+    with stage.worker(backlog=10) as registry:
+        stage.deliver(*claims)
+        wait_until_reading(registry)
+        stage.resolve(claims[-1])
+        held = []
+        eventually(lambda: held.append(value(registry, "rung_delivery_backlog")) or held[-1] > 0)
+        outcomes = {o.key: o.outcome for o in stage.outcomes(110, timeout=40)}
+    assert outcomes[claims[-1].key] == "suppressed"
+    assert list(outcomes.values()).count(OutcomeKind.SENT) == 109
+    assert len(sink.calls()) == 109
+
+
+def test_the_rate_of_a_provider_is_kept(make_stage: MakeStage, sink: Sink) -> None:
+    """20 per second: after the burst, no second has more than the rate and the burst together."""
+    stage = make_stage(rate="20", burst="2")
+    with stage.worker():
+        stage.deliver(*[delivery(f"person-{n}") for n in range(30)])
+        stage.outcomes(30)
+    times = sorted(call["at"] for call in sink.calls())
+    assert times[-1] - times[0] >= (30 - 2 - 1) / 20 * 1000
+    assert all(sum(1 for at in times if start <= at < start + 1000) <= 24 for start in times)
