@@ -19,10 +19,10 @@ Decisions, and what would reopen them:
 - An instance keeps its `transactional.id` and `group.instance.id` over restarts: it ends its predecessor's open
   transaction at once and gets the same partitions back without a rebalance. The price: when an instance is removed for
   good, its partitions move only after the session timeout.
-- A producer that is fenced is made anew together with the consumer, and reads its position again: the coordinator
-  fences also when it has ended a transaction that took too long, and that is no reason to stop. A consumer whose
-  `group.instance.id` was taken over ends the process: this proves a second process with the same instance id, and two
-  that re-initialise would fence each other for ever.
+- A client that is fenced ends the process, which leaves the restart to its supervisor: it proves a second process with
+  the same instance id, the newer one wins, and two that re-initialise would fence each other for ever. One case is
+  told apart: the coordinator fences as well when a transaction has been open for ten seconds (Kafka was away); then, as
+  whenever it is not known what became of a transaction, both clients are made anew and read their position again.
 - Cancelling is lazy: a wake-up says nothing about what is due, and the processor looks at its state.
 
 What a crash leaves: before the commit, an open transaction that nobody reads and that the successor (or, after ten

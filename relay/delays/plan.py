@@ -35,13 +35,13 @@ def due_at(headers: Iterable[tuple[str, bytes | str | None]] | None) -> int:
     return int(text)
 
 
-def release_at(due: int, appended_at: int, tier: Tier, now: int) -> int:
+def release_at(due: int, appended_at: int | None, tier: Tier, now: int) -> int:
     """When a record that was appended to `tier` at `appended_at` and is read at `now` leaves that tier.
 
     A record cannot be appended after it is read: a later append time is a clock that ran ahead, or has been set back
-    since, and counts as now. Without an append time (negative) the wait starts now.
+    since, and counts as now. Without an append time the wait starts now.
     """
-    start = min(appended_at, now) if appended_at >= 0 else now
+    start = now if appended_at is None else min(appended_at, now)
     return min(due, start + tier.delay_ms)
 
 

@@ -34,15 +34,20 @@ class Held:
     """How long after the end of its tier it was read; 0 when in time."""
     dead: DecodeError | None = None
 
+    suspect: bool = False
+    """The broker refused a batch that held it: it is written in a batch of its own, to tell whether it was the one."""
+
     def refused(self) -> None:
-        """The broker takes no record of this size: it becomes a dead letter, and if that is too large as well, one
-        without its value."""
-        if self.dead is not None and self.dead.reason is DeadReason.TOO_LARGE:
+        """The broker refused, for its size, a batch that held this record. If the record was alone in it, the record
+        becomes a dead letter, and if that is too large as well, one without its value."""
+        if not self.suspect:
+            self.suspect = True
+        elif self.dead is None or self.dead.reason is not DeadReason.TOO_LARGE:
+            self.dead = DecodeError(DeadReason.TOO_LARGE, "too large to be forwarded as it is")
+        else:
             size, self.value = len(self.value or b""), None
             detail = f"too large for the dead letters too: the value of {size} bytes is left out"
-        else:
-            detail = "too large to be forwarded as it is"
-        self.dead = DecodeError(DeadReason.TOO_LARGE, detail)
+            self.dead = DecodeError(DeadReason.TOO_LARGE, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +60,46 @@ class Output:
 
 
 def read(message: Message, tier: Tier, now: int) -> Held:
-    """Take a record of `tier`, read at `now` (milliseconds since the epoch)."""
-    key, value = message.key(), message.value()
-    appended_at = _appended_at(message)
-    headers: list[tuple[str, bytes | None]] = []
+    """Take a message of `tier`, read at `now` (milliseconds since the epoch)."""
+    kind, at = message.timestamp()
+    try:
+        headers = list(message.headers() or ())
+    except UnicodeDecodeError:
+        headers = None
+    appended_at = int(at) if kind else None
+    where = (message.partition(), message.offset())
+    return hold(tier, where, message.key(), message.value(), headers, appended_at, now)
+
+
+def hold(
+    tier: Tier,
+    where: tuple[int, int],
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]] | None,
+    appended_at: int | None,
+    now: int,
+) -> Held:
+    """A record of `tier` at `where` (partition and offset), read at `now`; `headers` None are headers that the client
+    cannot read. Times are in milliseconds since the epoch."""
     due, release, dead = 0, 0, None
     try:
-        headers = _headers(message)
-        decode_key(key)
-        if value is None:
-            raise DecodeError(DeadReason.NULL_VALUE, "a wake-up must have a value")
-        due = due_at(headers)
+        due = _check(key, value, headers)
         release = release_at(due, appended_at, tier, now)
     except DecodeError as error:
         dead = error
     size = len(key or b"") + len(value or b"") + _OVERHEAD
-    late = max(0, now - appended_at - tier.delay_ms) if appended_at >= 0 else 0
-    partition, offset = message.partition(), message.offset()
-    return Held(tier, partition, offset, key, value, headers, due, release, size, late, dead)
+    late = max(0, now - appended_at - tier.delay_ms) if appended_at is not None else 0
+    return Held(tier, *where, key, value, headers or [], due, release, size, late, dead)
 
 
-def _appended_at(message: Message) -> int:
-    kind, at = message.timestamp()
-    return int(at) if kind else -1
-
-
-def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    try:
-        return list(message.headers() or ())
-    except UnicodeDecodeError as error:
-        raise DecodeError(DeadReason.BAD_HEADER, "a header's name is not UTF-8; the headers are lost") from error
+def _check(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]] | None) -> int:
+    decode_key(key)
+    if headers is None:
+        raise DecodeError(DeadReason.BAD_HEADER, "a header's name is not UTF-8; the headers are lost")
+    if value is None:
+        raise DecodeError(DeadReason.NULL_VALUE, "a wake-up must have a value")
+    return due_at(headers)
 
 
 def output(held: Held, now: int) -> Output:

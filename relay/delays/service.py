@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from relay.delays.config import DelaysConfig
 from relay.delays.metrics import DelaysMetrics
 from relay.delays.session import Session
-from relay.delays.transactions import SessionLostError
+from relay.delays.transactions import FatalError, SessionLostError
 from schemas.topics import DEAD_LETTERS, DELAYS, DUE
 
 log = structlog.get_logger("rung.delays")
@@ -26,7 +26,7 @@ def run(config: DelaysConfig, stop: threading.Event, registry: CollectorRegistry
     """Forward waiting records until `stop` is set.
 
     Raises:
-        KafkaException: a fatal error of the consumer; above all that another process runs with this instance id.
+        FatalError: another process runs with this instance id.
     """
     metrics = DelaysMetrics(registry)
     backoff = FIRST_BACKOFF_SECONDS
@@ -40,7 +40,7 @@ def run(config: DelaysConfig, stop: threading.Event, registry: CollectorRegistry
             metrics.sessions_lost.inc()
             if time.monotonic() - began >= LASTED_SECONDS:
                 backoff = FIRST_BACKOFF_SECONDS
-            log.warning("session_lost", error=str(error), retry_in_seconds=backoff)
+            log.warning("session_lost", code=error.code, retry_in_seconds=backoff)
             stop.wait(backoff)
             backoff = min(2 * backoff, MOST_BACKOFF_SECONDS)
     log.info("delays_stopped")
@@ -51,10 +51,10 @@ def _session(config: DelaysConfig, stop: threading.Event, metrics: DelaysMetrics
     try:
         session.run()
     except KafkaException as error:
-        if error.args[0].fatal():
-            log.error("fatal_kafka_error", code=error.args[0].name(), instance_id=config.instance_id)
-            raise
         raise SessionLostError(error.args[0].name()) from error
+    except FatalError as error:
+        log.error("fatal_kafka_error", error=str(error), instance_id=config.instance_id)
+        raise
     finally:
         session.close()
 

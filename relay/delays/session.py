@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from relay.delays.clock import WallClock
 from relay.delays.config import DelaysConfig
@@ -14,7 +14,7 @@ from relay.delays.metrics import DelaysMetrics
 from relay.delays.plan import SMALLEST
 from relay.delays.progress import UnknownProgressError, decode_done, encode_done
 from relay.delays.records import Held, output, read
-from relay.delays.transactions import AbortedError, SessionLostError, Transactions
+from relay.delays.transactions import AbortedError, FatalError, SessionLostError, Transactions
 from relay.delays.window import Window
 from schemas.topics import TIERS, Tier
 
@@ -53,7 +53,8 @@ class Session:
 
         Raises:
             SessionLostError: begin a new session; nothing is lost.
-            KafkaException: a fatal error of the consumer, such as another process with the same instance id.
+            KafkaException: one of the consumer; a new session helps as well.
+            FatalError: another process runs with this instance id.
         """
         self._transactions.open()
         self._consumer.subscribe(
@@ -95,8 +96,8 @@ class Session:
             error = message.error()
             if error is None:
                 touched.add(self._take(message, now))
-            elif error.fatal():
-                raise KafkaException(error)
+            elif error.fatal() or error.code() == KafkaError._FATAL:
+                raise FatalError(error.str())
             else:
                 log.warning("kafka_error", code=error.name())
         return touched
@@ -223,7 +224,7 @@ class Session:
             if code is None:
                 return found
             if self._stop.is_set() or time.monotonic() >= deadline:
-                raise SessionLostError(f"committed positions: {code}")
+                raise SessionLostError(code)
             log.info("positions_awaited", code=code)
             self._stop.wait(0.1)
 

@@ -20,7 +20,7 @@ _LARGEST = 8 * 1024 * 1024
 
 
 class AbortedError(Exception):
-    """The transaction was aborted: nothing of it is visible. Records that the broker will never take are `refused`."""
+    """The transaction was aborted: nothing of it is visible. Records of a batch that is too large are `refused`."""
 
     def __init__(self, code: str, refused: Collection[Held]) -> None:
         super().__init__(code)
@@ -30,7 +30,15 @@ class AbortedError(Exception):
 
 class SessionLostError(Exception):
     """It is not known here what became of the last transaction, or Kafka ended it: make both clients anew and read the
-    committed positions again. The message is Kafka's error code."""
+    committed positions again. `code` is Kafka's name of the error."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class FatalError(RuntimeError):
+    """This process cannot go on, and trying again would not help: above all, another runs with its instance id."""
 
 
 class Transactions:
@@ -60,8 +68,21 @@ class Transactions:
         Raises:
             AbortedError: none of it was written.
             SessionLostError: it is not known whether it was.
+            FatalError: another process has taken over the transactional id.
         """
-        deadline = time.monotonic() + self._limit()
+        began = time.monotonic()
+        deadline = began + min(TRANSACTION_TIMEOUT_SECONDS, self._config.shutdown_seconds)
+        try:
+            self._write(outputs, positions, group, deadline)
+        except SessionLostError as error:
+            # The coordinator fences as well, but not before a transaction has timed out.
+            if error.code == "_FENCED" and time.monotonic() - began < TRANSACTION_TIMEOUT_SECONDS:
+                raise FatalError(f"another process runs with instance id {self._config.instance_id!r}") from error
+            raise
+
+    def _write(
+        self, outputs: Sequence[Output], positions: list[TopicPartition], group: object, deadline: float
+    ) -> None:
         self._refused = []
         try:
             self._producer.begin_transaction()
@@ -71,9 +92,6 @@ class Transactions:
             self._call(self._producer.commit_transaction, deadline)
         except KafkaException as error:
             self._abort(error.args[0], deadline)
-
-    def _limit(self) -> float:
-        return min(TRANSACTION_TIMEOUT_SECONDS, self._config.shutdown_seconds)
 
     def _produce(self, item: Output, deadline: float) -> None:
         held = item.held
@@ -85,13 +103,17 @@ class Transactions:
             headers=item.headers,
             on_delivery=functools.partial(self._failed, held),
         )
+        if held.suspect:
+            self._producer.flush(CALL_SECONDS)
         while True:
             try:
                 produce()
+                if held.suspect:
+                    self._producer.flush(CALL_SECONDS)
                 return
             except BufferError as error:
                 if time.monotonic() >= deadline:
-                    raise SessionLostError("the producer's queue stays full") from error
+                    raise SessionLostError("_QUEUE_FULL") from error
                 self._producer.poll(0.1)
             except KafkaException as error:
                 self._failed(held, error.args[0], None)
