@@ -276,6 +276,8 @@ def consumer_settings(config: DelaysConfig) -> dict[str, object]:
         # A partition that is resumed joins the next fetch, so this is how long it may stay without records. (With every
         # partition of a broker paused it is a second: the client's thread for that broker then sleeps as long.)
         "fetch.wait.max.ms": 100,
+        # The default of ten seconds would keep what is due waiting after Kafka is back.
+        "reconnect.backoff.max.ms": 1_000,
         # Per partition; the window holds what is needed, and the client's own queue stays small behind it.
         "queued.max.messages.kbytes": 1_024,
         "fetch.queue.backoff.ms": 50,

@@ -170,6 +170,8 @@ def producer_settings(config: DelaysConfig) -> dict[str, object]:
         # A transaction that follows another closely is answered "concurrent transactions" for some milliseconds; with
         # the default of 100 ms between two tries, such a transaction takes 110 ms in place of 20.
         "retry.backoff.ms": 5,
+        # The default of ten seconds would keep what is due waiting after Kafka is back.
+        "reconnect.backoff.max.ms": 1_000,
         "compression.type": "lz4",
         "message.max.bytes": _LARGEST,
     }

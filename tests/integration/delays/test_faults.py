@@ -116,6 +116,7 @@ def test_a_second_process_with_the_same_name_ends_the_first(delayed: Delayed) ->
     assert "fatal_kafka_error" in log
 
 
+@pytest.mark.timeout(240)
 def test_a_broker_that_is_away_delays_and_loses_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str
 ) -> None:
