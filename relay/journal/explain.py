@@ -39,16 +39,17 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The whole story of one notification."""
 
     status: Status
-    standing: tuple[str, ...]
-    """Lines above the timeline: which notification, how it stands, and one line for each step, with when it was due,
-    its attempts and its key."""
+    summary: str
+    """How it stands, in one sentence."""
+    steps: tuple[str, ...]
+    """One line per step: its standing, when it was due, its attempts and its key."""
     timeline: tuple[Line, ...]
     next: str
     """What is due next, or that nothing is."""
 
     def lines(self) -> list[str]:
         """The story as lines of plain text."""
-        return [*self.standing, "", *_dated(self.timeline), "", f"next: {self.next}"]
+        return [*head(self.status, self.summary), "", *self.steps, "", *_dated(self.timeline), "", f"next: {self.next}"]
 
 
 def explanation(events: Sequence[Happened]) -> Explanation | None:
@@ -58,28 +59,22 @@ def explanation(events: Sequence[Happened]) -> Explanation | None:
         return None
     return Explanation(
         status=status,
-        standing=tuple(standing(status)),
+        summary=_summary(status).translate(CONTROLS),
+        steps=tuple(_step_text(step, status).translate(CONTROLS) for step in status.steps),
         timeline=tuple(_line(happened) for happened in events),
-        next=due_next(status),
+        next=_next(status).translate(CONTROLS),
     )
 
 
-def standing(status: Status) -> list[str]:
-    """Where a notification stands: which one, how it stands, how to read times and steps, and its steps."""
+def head(status: Status, summary: str) -> list[str]:
+    """The lines above the story: which notification, how it stands, and how to read times and steps."""
     lines = [
         f"{status.kind} for {status.recipient}, dedup key {status.dedup_key}",
         f"notification {status.notification_id}",
-        _summary(status),
+        summary,
         "times are UTC, steps are counted from 0",
-        "",
-        *(_step_text(step, status) for step in status.steps),
     ]
     return [line.translate(CONTROLS) for line in lines]
-
-
-def due_next(status: Status) -> str:
-    """What is due next, or that nothing is."""
-    return _next(status).translate(CONTROLS)
 
 
 def clock(at: int) -> str:

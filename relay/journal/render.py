@@ -5,8 +5,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from relay.journal.explain import Explanation, clock, day, due_next, standing
-from relay.journal.status import Status
+from relay.journal.explain import Explanation, clock, day, head
 
 GOOD, BAD, QUIET, BUSY = "green", "red", "dim", "yellow"
 
@@ -29,14 +28,9 @@ STYLES: dict[str, str] = {
 """Colours of what happened; anything else is plain."""
 
 
-def status_lines(status: Status) -> list[str]:
-    """Where a notification stands, as lines of plain text."""
-    return [*standing(status), "", f"next: {due_next(status)}"]
-
-
 def render(explanation: Explanation, console: Console) -> None:
     """Print the story: its standing in a frame, then the timeline, then what is next."""
-    console.print(Panel(Text("\n".join(explanation.standing))))
+    console.print(Panel(Text("\n".join((*head(explanation.status, explanation.summary), "", *explanation.steps)))))
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True, style="cyan")
     table.add_column(no_wrap=True)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from deploy.topics import ensure_topics
 from relay.journal.config import JournalConfig
-from relay.outbox.migrations import migrate
 from schemas.topics import Naming
+from tests.support import migrated
+
+
+@pytest.fixture(scope="session")
+def journal_template(postgres_server: str) -> Iterator[str]:
+    """A migrated database to copy."""
+    with migrated.template(postgres_server) as url:
+        yield url
 
 
 @pytest.fixture
-def journal_db(database_url: str) -> str:
+def journal_db(postgres_server: str, journal_template: str) -> Iterator[str]:
     """A database of the test's own with all tables."""
-    migrate(database_url)
-    return database_url
+    with migrated.database(postgres_server, journal_template) as url:
+        yield url
 
 
 @pytest.fixture

@@ -1,0 +1,77 @@
+"""What people read from the journal: the same story that the domain's events tell, by id and by key, and totals."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import psycopg
+
+from processor.domain.model import Emit
+from relay.journal import query
+from relay.journal.config import JournalConfig
+from relay.journal.explain import explanation
+from relay.journal.status import Happened
+from relay.journal.totals import totals
+from schemas.records import OutcomeKind
+from schemas.topics import DELIVERY_EVENTS
+from tests.support.eventually import eventually
+from tests.support.journal import now_ms, on_wire, running
+from tests.support.kafka import produce
+from tests.support.recipient import ADA, Player, identity
+
+
+def story() -> Player:
+    """Two notifications of one person, now: one climbs to its second step and is resolved, one stays open."""
+    player = Player(now=now_ms() - 3_600_000)
+    player.put()
+    player.notify("k1", data={"n": 1})
+    player.answer(player.deliveries[-1], OutcomeKind.REJECTED, reason="http_404", provider="fcm")
+    player.answer(player.deliveries[-1], OutcomeKind.SENT, provider="slack", provider_ref="m", latency_ms=12)
+    player.notify("k1", data={"n": 2})
+    player.resolve("k1")
+    player.resolve("early")
+    player.notify("k2")
+    player.notify("early")
+    return player
+
+
+def test_the_story_survives_kafka_and_postgresql(kafka: str, config: JournalConfig) -> None:
+    """Standing, explanation, lookup by key, the view and the totals agree with the events as they were emitted."""
+    player, url = story(), config.database_url
+    emitted = [c for c in player.commands if isinstance(c, Emit)]
+    produce(kafka, config.naming(DELIVERY_EVENTS), [on_wire(c.event, c.type, c.event_id) for c in emitted])
+    with running(config):
+        eventually(lambda: query.status(url, identity("early")))
+        for key in ("k1", "k2", "early"):
+            told = [Happened(type=c.type, event=c.event) for c in emitted if c.event.dedup_key == key]
+            assert query.explain(url, identity(key)) == explanation(told)
+            assert query.find(url, ADA, key) == identity(key)
+    first = query.status(url, identity("k1"))
+    assert first is not None
+    assert (first.status, first.resolution, first.depth, first.conflicts) == ("resolved", "paid", 1, 1)
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            "SELECT dedup_key, status, resolution, depth, claims, steps_sent, steps_suppressed "
+            "FROM rung.notification ORDER BY accepted_at, dedup_key"
+        ).fetchall()
+    assert rows == [
+        ("early", "resolved", "paid", 0, 0, 0, 3),
+        ("k1", "resolved", "paid", 1, 2, 1, 1),
+        ("k2", "open", None, None, 1, 0, 1),
+    ]
+    [total] = totals(url)
+    assert (total.kind, total.accepted, total.conflicts, total.promoted) == ("payment", 3, 1, 2)
+    assert total.ended == {"resolved": 2}
+    assert total.depth == {0: 1, 1: 1}
+    assert total.sent == {"chat": 1}
+    assert total.steps == {"rejected": 1, "sent": 1, "suppressed": 5}
+    assert totals(url, since=now_ms()) == []
+
+
+def test_what_is_not_there(journal_db: str) -> None:
+    """Unknown ids and keys, also ones that PostgreSQL could not even compare, are None."""
+    nobody = UUID(int=0)
+    assert query.status(journal_db, nobody) is None
+    assert query.explain(journal_db, nobody) is None
+    assert query.find(journal_db, "ada", "k") is None
+    assert query.find(journal_db, "a\0", "k") is None
