@@ -144,32 +144,35 @@ class Progress:
         return [Group(position, tuple(numbers)) for position, numbers in by_position.items()]
 
     def page(
-        self, group: Group, rows: Iterable[tuple[int, int, int]], snapshot: str, more: bool
+        self, group: Group, rows: Iterable[tuple[int, int]], snapshot: str, last_seq: int | None
     ) -> Mapping[int, Entry]:
         """Note that a page was read, and return the entry of each bucket that had rows on it.
 
         Args:
             group: as `groups` returned it.
-            rows: number in sequence, bucket, and when it was written (ms), of each row, in sequence.
+            rows: bucket, and when it was written (ms), of each row, in sequence.
             snapshot: the one in which the page was read.
-            more: whether the group has rows in that snapshot beyond this page.
+            last_seq: up to where it was read, if there may be more in that snapshot.
         """
         entries: dict[int, Entry] = {}
-        seen, until, last_seq, last_ms = *group.position, 0
-        for seq, number, written_ms in rows:
+        seen, until, _ = group.position
+        last_ms: int | None = None
+        for number, written_ms in rows:
             entry = entries.get(number)
             if entry is None:
                 entry = entries[number] = Entry(group.position, written_ms)
             entry.left += 1
-            last_seq, last_ms = seq, written_ms
-        after = Position(seen, until or snapshot, last_seq) if more else Position(until or snapshot)
+            last_ms = written_ms
+        done = last_seq is None
+        after = Position(until or snapshot) if last_seq is None else Position(seen, until or snapshot, last_seq)
         for number in group.buckets:
-            self._advance(self._buckets[number], after, entries.get(number), last_ms if more else None)
+            bucket = self._buckets[number]
+            bucket.behind_ms = None if done else last_ms or bucket.behind_ms
+            self._advance(bucket, after, entries.get(number))
         return entries
 
-    def _advance(self, bucket: _Bucket, after: Position, entry: Entry | None, behind_ms: int | None) -> None:
+    def _advance(self, bucket: _Bucket, after: Position, entry: Entry | None) -> None:
         bucket.read = after
-        bucket.behind_ms = behind_ms
         if entry is not None:
             entry.position = after
             bucket.entries.append(entry)

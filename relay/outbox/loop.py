@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_when_event_set, wai
 from tenacity.wait import wait_base
 
 from relay.outbox.config import OutboxConfig
-from relay.outbox.domain import Entry, Group, Progress, Snapshot, next_wait
+from relay.outbox.domain import Entry, Position, Progress, Snapshot, next_wait
 from relay.outbox.leases import LeaseLostError, Leases
 from relay.outbox.metrics import OutboxMetrics
 from relay.outbox.publisher import Publisher
@@ -52,6 +52,8 @@ class Session:
         self._epochs: dict[int, int] = {}
         """The last epoch under which each bucket was held, also after it was given back."""
         self._surplus: frozenset[int] = frozenset()
+        self._sparse: set[Position] = set()
+        """Places in long reads where the table holds nothing for the group for a while."""
         self._dead: list[tuple[Dead, int, Entry]] = []
         self._refused: dict[int, tuple[DeadReason, str]] = {}
         self._cut_off = False
@@ -117,24 +119,31 @@ class Session:
         if self._progress.waiting >= config.max_waiting:
             return True, False
         groups = self._progress.groups(config.max_waiting_per_bucket, self._surplus)
-        if not groups:
-            return False, False
+        walks = [g for g in groups if g.position.until is not None and g.position not in self._sparse]
+        looks = [g for g in groups if g not in walks]
+        self._sparse.clear()
         started = time.monotonic()
-        page = self._query(lambda: self._store.read(groups, config.page_rows, config.page_bytes))
-        if page is None:
-            return False, False
-        self._metrics.poll_seconds.observe(time.monotonic() - started)
-        self._snapshot = Snapshot.parse(page.snapshot)
-        for number, group in enumerate(groups):
-            self._publish(group, page, number)
+        pages = self._query(lambda: self._store.read(looks, config.page_rows, config.page_bytes)) or []
+        if pages:
+            self._metrics.poll_seconds.observe(time.monotonic() - started)
+            self._snapshot = Snapshot.parse(pages[0].snapshot)
+        for page in pages:
+            self._publish(page)
+        for group in walks:
+            walk = self._query(partial(self._store.walk, group, config.page_rows, config.page_bytes))
+            if walk is None or self._cut_off:
+                break
+            self._publish(walk)
+            pages.append(walk)
+            if not walk.rows and walk.last_seq is not None:
+                self._sparse.add(group.position._replace(after=walk.last_seq))
         self._metrics.oldest_ms = self._progress.oldest_ms()
-        return bool(page.rows), bool(page.cut)
+        return any(page.rows for page in pages), any(page.last_seq is not None for page in pages)
 
-    def _publish(self, group: Group, page: Page, number: int) -> None:
-        rows = page.rows.get(number, ())
-        marks = [(row.seq, row.bucket, row.created_ms) for row in rows]
-        entries = self._progress.page(group, marks, page.snapshot, number in page.cut)
-        for row in rows:
+    def _publish(self, page: Page) -> None:
+        marks = [(row.bucket, row.created_ms) for row in page.rows]
+        entries = self._progress.page(page.group, marks, page.snapshot, page.last_seq)
+        for row in page.rows:
             entry = entries[row.bucket]
             if row.seq in self._refused:
                 self._set_aside(row, entry, *self._refused[row.seq])

@@ -11,6 +11,8 @@ SET statement_timeout = '60s';
 SET idle_in_transaction_session_timeout = '10s';
 """
 
+# The next rows of each group, found by the transactions that its position does not show. The cost is that of the rows
+# found, and of no others; but a page costs as much as all that is found, so the pages of a long read come from WALK.
 READ = """
 WITH groups AS MATERIALIZED (
     SELECT g.no, g.buckets::smallint[] AS buckets, g.until, g.after,
@@ -42,6 +44,35 @@ SELECT -1, 0::bigint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::smal
        pg_current_snapshot()::text, NULL::bigint
 UNION ALL
 SELECT s.no, s.seq, s.id::text, s.aggregatetype, s.aggregateid, s.type, s.bucket,
+       (extract(epoch FROM s.created_at) * 1000)::bigint, s.size,
+       CASE WHEN s.size <= %(max_value)s THEN s.body END, s.fetched
+FROM sized s
+WHERE s.total - least(s.size, %(max_value)s) < %(bytes)s
+ORDER BY 1, 2
+"""
+
+# The next page of a long read: a stretch of the table in sequence, of which the group's rows are picked. The cost is
+# that of the stretch; where it turns out to hold nothing for the group, READ jumps to the next row.
+WALK = """
+WITH walked AS MATERIALIZED (
+    SELECT n.seq, n.id, n.aggregatetype, n.aggregateid, n.type, n.bucket, n.created_at, n.meant,
+           CASE WHEN n.meant THEN n.payload::text END AS body
+    FROM (
+        SELECT o.*, o.bucket = ANY (%(buckets)s::smallint[])
+                    AND NOT pg_visible_in_snapshot(o.xid, %(seen)s::text::pg_snapshot)
+                    AND pg_visible_in_snapshot(o.xid, %(until)s::text::pg_snapshot) AS meant
+        FROM rung.outbox o WHERE o.seq > %(after)s::bigint ORDER BY o.seq LIMIT %(span)s
+    ) n
+), sized AS (
+    SELECT w.*, octet_length(w.body) AS size, count(*) OVER () AS fetched,
+           sum(least(octet_length(w.body), %(max_value)s)) OVER (ORDER BY w.seq) AS total
+    FROM walked w WHERE w.meant
+)
+SELECT -1, coalesce(max(w.seq), 0), NULL::text, NULL::text, NULL::text, NULL::text, NULL::smallint, NULL::bigint,
+       NULL::integer, NULL::text, count(*)
+FROM walked w
+UNION ALL
+SELECT 0, s.seq, s.id::text, s.aggregatetype, s.aggregateid, s.type, s.bucket,
        (extract(epoch FROM s.created_at) * 1000)::bigint, s.size,
        CASE WHEN s.size <= %(max_value)s THEN s.body END, s.fetched
 FROM sized s

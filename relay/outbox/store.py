@@ -9,12 +9,13 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from relay.outbox import queries
-from relay.outbox.domain import Group, Position
+from relay.outbox.domain import BUCKETS, Group, Position
 from relay.outbox.records import MAX_VALUE_BYTES, Row
 from schemas.reasons import DeadReason
 
 CONNECT_SECONDS = 5
 _DETAIL_LIMIT = 500
+_MOST_SPANS = 8
 
 
 class Dead(NamedTuple):
@@ -27,13 +28,15 @@ class Dead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one read returned."""
+    """What was read for one group."""
 
+    group: Group
     snapshot: str
-    rows: dict[int, list[Row]]
-    """By the group's place in what was asked, in sequence."""
-    cut: frozenset[int]
-    """The groups that may have more rows in this snapshot."""
+    """The snapshot of the statement; of a walk, the one that its long read is in."""
+    rows: list[Row]
+    """In sequence."""
+    last_seq: int | None
+    """Up to where it was read, if there may be more."""
 
 
 def connect(database_url: str, name: str) -> psycopg.Connection[TupleRow]:
@@ -77,8 +80,10 @@ class Store:
             self._connection.close()
             self._connection = None
 
-    def read(self, groups: Sequence[Group], rows: int, payload_bytes: int) -> Page:
+    def read(self, groups: Sequence[Group], rows: int, payload_bytes: int) -> list[Page]:
         """The next rows of each group, all in one snapshot: at most about so many rows and bytes in total."""
+        if not groups:
+            return []
         each_rows, each_bytes = max(1, rows // len(groups)), max(1, payload_bytes // len(groups))
         parameters = {
             "numbers": list(range(len(groups))),
@@ -91,13 +96,35 @@ class Store:
             "max_value": MAX_VALUE_BYTES,
         }
         (head, *found) = self._open().execute(queries.READ, parameters, binary=True).fetchall()
-        by_group: dict[int, list[Row]] = {}
+        by_group: list[list[Row]] = [[] for _ in groups]
         for values in found:
-            by_group.setdefault(values[0], []).append(Row(*values))
-        cut = frozenset(
-            n for n, page in by_group.items() if page[0].fetched == each_rows or len(page) < page[0].fetched
-        )
-        return Page(head[9], by_group, cut)
+            by_group[values[0]].append(Row(*values))
+        pages = []
+        for group, of_group in zip(groups, by_group, strict=True):
+            cut = bool(of_group) and (of_group[0].fetched == each_rows or len(of_group) < of_group[0].fetched)
+            pages.append(Page(group, head[9], of_group, of_group[-1].seq if cut else None))
+        return pages
+
+    def walk(self, group: Group, rows: int, payload_bytes: int) -> Page:
+        """The next page of a group's long read, from a stretch of the table that may hold about so many of its rows."""
+        position = group.position
+        span = min(rows * BUCKETS // len(group.buckets), _MOST_SPANS * rows)
+        parameters = {
+            "buckets": list(group.buckets),
+            "seen": position.seen,
+            "until": position.until,
+            "after": position.after,
+            "span": span,
+            "bytes": payload_bytes,
+            "max_value": MAX_VALUE_BYTES,
+        }
+        (head, *found) = self._open().execute(queries.WALK, parameters, binary=True).fetchall()
+        page = [Row(*values) for values in found]
+        walked_to, walked = head[1], head[10]
+        last_seq: int | None = walked_to if walked == span else None
+        if page and len(page) < page[0].fetched:
+            last_seq = page[-1].seq
+        return Page(group, position.until or "", page, last_seq)
 
     def bury(self, dead: Sequence[Dead]) -> set[int]:
         """Copy rows to `outbox_dead`; returns those that were not there yet."""

@@ -52,21 +52,23 @@ class Database:
     def snapshot(self) -> Snapshot:
         return Snapshot(min(self.open, default=self.next_xid), self.next_xid, frozenset(self.open))
 
-    def read(self, group: Group, now: Snapshot, limit: int) -> tuple[list[Written], bool]:
-        """What the relay's statement returns."""
+    def read(self, group: Group, now: Snapshot, limit: int) -> tuple[list[Written], int | None]:
+        """What the relay's statement for new rows returns: a page, and up to where it went if it was full."""
+        page = sorted((w for w in self.committed if self.meant(w, group, now)), key=lambda w: w.seq)[:limit]
+        return page, page[-1].seq if len(page) == limit else None
+
+    def walk(self, group: Group, now: Snapshot, span: int) -> tuple[list[Written], int | None]:
+        """What its statement for the next page of a long read returns."""
+        after = group.position.after
+        stretch = sorted((w for w in self.committed if now.shows(w.xid) and w.seq > after), key=lambda w: w.seq)[:span]
+        return [w for w in stretch if self.meant(w, group, now)], stretch[-1].seq if len(stretch) == span else None
+
+    def meant(self, row: Written, group: Group, now: Snapshot) -> bool:
+        """Whether a row lies between the group's position and the snapshot that it reads."""
         seen = Snapshot.parse(group.position.seen)
         until = Snapshot.parse(group.position.until) if group.position.until else now
-        rows = [
-            w
-            for w in self.committed
-            if w.bucket in group.buckets
-            and (w.xid >= seen.xmax or w.xid in seen.xip)
-            and until.shows(w.xid)
-            and now.shows(w.xid)
-            and w.seq > group.position.after
-        ]
-        page = sorted(rows, key=lambda w: w.seq)[:limit]
-        return page, len(page) == limit
+        new = row.xid >= seen.xmax or row.xid in seen.xip
+        return row.bucket in group.buckets and new and until.shows(row.xid) and row.seq > group.position.after
 
 
 class Relay(RuleBasedStateMachine):
@@ -113,14 +115,19 @@ class Relay(RuleBasedStateMachine):
         if xid in self.database.open:
             self.database.end(xid, commit)
 
-    @rule(limit=st.integers(1, 5), at_most=st.integers(1, 8), leave_out=st.sets(st.sampled_from(_BUCKETS), max_size=1))
-    def poll(self, limit: int, at_most: int, leave_out: set[int]) -> None:
-        """One statement for all groups."""
+    @rule(
+        limit=st.integers(1, 5),
+        at_most=st.integers(1, 8),
+        leave_out=st.sets(st.sampled_from(_BUCKETS), max_size=1),
+        walk=st.booleans(),
+    )
+    def poll(self, limit: int, at_most: int, leave_out: set[int], walk: bool) -> None:
+        """One statement for all groups, and one for each long read."""
         now = self.database.snapshot()
         for group in self.progress.groups(at_most, leave_out):
-            rows, more = self.database.read(group, now, limit)
-            marks = [(w.seq, w.bucket, w.seq) for w in rows]
-            entries = self.progress.page(group, marks, str(now), more)
+            find = self.database.walk if walk and group.position.until else self.database.read
+            rows, last_seq = find(group, now, limit)
+            entries = self.progress.page(group, [(w.bucket, w.seq) for w in rows], str(now), last_seq)
             self.waiting += [(w, entries[w.bucket]) for w in rows]
 
     @precondition(lambda self: self.waiting)
@@ -203,8 +210,8 @@ class Relay(RuleBasedStateMachine):
         """When all transactions are over and Kafka answers, every committed row is settled and nothing is left open."""
         for xid in list(self.database.open):
             self.database.end(xid, commit=True)
-        for _ in range(4 * len(self.database.committed) + 8):
-            self.poll(limit=3, at_most=100, leave_out=set())
+        for _ in range(8 * len(self.database.committed) + 8):
+            self.poll(limit=3, at_most=100, leave_out=set(), walk=True)
             while self.waiting:
                 row, entry = self.waiting.pop(0)
                 self.topic.append(row)
@@ -235,7 +242,7 @@ def test_a_row_that_commits_late_is_asked_for_by_its_transaction() -> None:
     progress = Progress()
     progress.take(7, Position("5:5:"))
     (group,) = progress.groups(10)
-    entry = progress.page(group, [(1, 7, 1000)], "8:10:8", more=False)[7]
+    entry = progress.page(group, [(7, 1000)], "8:10:8", None)[7]
     assert progress.groups(10) == [Group(Position("8:10:8"), (7,))]
     assert progress.done() == {7: Position("5:5:")}
     assert progress.oldest_ms() == 1000
@@ -249,13 +256,17 @@ def test_a_long_read_goes_on_in_its_own_snapshot() -> None:
     progress = Progress()
     progress.take(1, Position("5:5:"))
     (group,) = progress.groups(10)
-    entry = progress.page(group, [(3, 1, 1), (9, 1, 2)], "8:8:", more=True)[1]
+    entry = progress.page(group, [(1, 1), (1, 2)], "8:8:", 9)[1]
     for _ in range(2):
         progress.settle(1, entry)
     assert progress.done() == {1: Position("5:5:", "8:8:", 9)}
     assert progress.oldest_ms() == 2
     (group,) = progress.groups(10)
-    progress.page(group, [], "20:20:", more=False)
+    progress.page(group, [], "15:15:", 11)
+    assert progress.oldest_ms() == 2
+    (group,) = progress.groups(10)
+    assert group.position == Position("5:5:", "8:8:", 11)
+    progress.page(group, [], "20:20:", None)
     assert progress.done() == {1: Position("8:8:")}
     assert progress.oldest_ms() is None
 
@@ -266,7 +277,7 @@ def test_a_bucket_with_too_many_open_rows_waits_and_the_others_go_on() -> None:
     for bucket in (1, 2):
         progress.take(bucket, Position("5:5:"))
     (group,) = progress.groups(2)
-    progress.page(group, [(1, 1, 0), (2, 1, 0), (3, 2, 0)], "8:8:", more=False)
+    progress.page(group, [(1, 0), (1, 0), (2, 0)], "8:8:", None)
     assert [g.buckets for g in progress.groups(2)] == [(2,)]
     assert progress.waiting == 3
     progress.drop(1)
