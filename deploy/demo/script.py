@@ -7,6 +7,7 @@
 
 The first rule of which all fields match counts. Its answers are used up one per call: by each attempt key for itself,
 or (`per = "rule"`) by all calls together. After the last one every call is accepted, or (`repeat`) gets the last again.
+A changed file starts afresh.
 
 Fields of an answer: `status` (HTTP 200, or the SMTP code; 250), `delay_ms` before the answer, `hang_ms` (the call is
 accepted and its answer comes only after that long), `retry_after` (text of the header), `headers`, `body` (JSON),
@@ -61,3 +62,4 @@ class Script:
         if changed_at != self._changed_at:
             self._rules = json.loads(self._path.read_text(encoding="utf-8")).get("rules", [])
             self._changed_at = changed_at
+            self._used.clear()

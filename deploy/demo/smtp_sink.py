@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from email import message_from_bytes
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from email.policy import default as email_policy
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -94,9 +94,13 @@ def _parts(mail: EmailMessage | None) -> dict[str, Any]:
     return {
         "subject": str(mail["Subject"] or ""),
         "message_id": str(mail["Message-ID"] or ""),
-        "text": None if text is None else text.get_content(),
-        "html": None if html is None else html.get_content(),
+        "text": None if text is None else _content(text),
+        "html": None if html is None else _content(html),
     }
+
+
+def _content(part: MIMEPart) -> str:
+    return str(part.get_content()).replace("\r\n", "\n")
 
 
 def _reply(server: SMTP, answer: dict[str, Any]) -> str:

@@ -175,7 +175,10 @@ class Source:
         numbers = sorted({tp.partition for tp in assigned if tp.topic == self._names[DELIVERIES.name]})
         starts, assignments = self._starts(numbers)
         if {(tp.topic, tp.partition) for tp in starts} != {(tp.topic, tp.partition) for tp in assigned}:
-            raise SourceError("the group gave different partitions of the topics: another assignor is in use")
+            raise SourceError(
+                "the group gave different partitions of the topics: all its members must read the same topics with the "
+                "range assignor"
+            )
         consumer.assign(starts)
         # A pause outlives an assignment.
         consumer.resume([TopicPartition(tp.topic, tp.partition) for tp in starts])

@@ -22,7 +22,7 @@ class OffsetTracker:
 
     @property
     def oldest(self) -> int | None:
-        """The time of the oldest record that is not settled, milliseconds since the epoch."""
+        """The moment given with the first record that is not settled, milliseconds since the epoch."""
         return self._open[0][1] if self._open else None
 
     def add(self, offset: int, timestamp: int) -> bool:

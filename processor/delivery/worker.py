@@ -173,19 +173,20 @@ class Worker:
 
     def _read_claim(self, partition: Partition, message: Message) -> None:
         offset = message.offset() or 0
-        if not partition.tracker.add(offset, message.timestamp()[1]):
+        try:
+            record = decode(DELIVERIES, message.key(), message.value(), message.headers()).record
+        except DecodeError as error:
+            if partition.tracker.add(offset, now_ms()):
+                letter = dead_letter(DELIVERIES, message, error, now_ms())
+                self._set_aside(message, letter, partial(self._settled, partition, offset))
+            return
+        if not isinstance(record, Delivery):
+            raise TypeError("the catalogue says that deliveries carry claims alone")
+        if not partition.tracker.add(offset, record.claimed_at):
             return
         if len(partition.tracker) >= self._config.backlog and not partition.paused:
             partition.paused = True
             self._source.pause(partition.assignment.partition)
-        try:
-            record = decode(DELIVERIES, message.key(), message.value(), message.headers()).record
-        except DecodeError as error:
-            letter = dead_letter(DELIVERIES, message, error, now_ms())
-            self._set_aside(message, letter, partial(self._settled, partition, offset))
-            return
-        if not isinstance(record, Delivery):
-            raise TypeError("the catalogue says that deliveries carry claims alone")
         claim = Claim(record, partition.assignment.partition, offset, partition.generation)
         if not partition.ready:
             partition.early.append(claim)

@@ -36,17 +36,18 @@ def mailbox(text: str) -> Mailbox:
     Raises:
         BadAddressError: it is no address, or holds control characters.
     """
-    if _CONTROLS.search(text) or " " in text or len(text.encode(errors="replace")) > ADDRESS_LIMIT:
+    if not text.isprintable() or " " in text or len(text.encode(errors="replace")) > ADDRESS_LIMIT:
         raise BadAddressError("no mail address")
     local, at, domain = text.rpartition("@")
     try:
         ascii_domain = domain if domain.isascii() else domain.encode("idna").decode()
-        parsed = Address(addr_spec=f"{local}@{ascii_domain}")
+        # The parser knows RFC 5322 and not 6531, in which any character outside ASCII is a letter.
+        parsed = Address(addr_spec=f"{''.join(c if c.isascii() else 'x' for c in local)}@{ascii_domain}")
     except (ValueError, IndexError, MessageError) as error:
         raise BadAddressError("no mail address") from error
     if not at or not parsed.username or not parsed.domain:
         raise BadAddressError("no mail address")
-    return Mailbox(parsed.addr_spec, not local.isascii())
+    return Mailbox(f"{local}@{ascii_domain}", not local.isascii())
 
 
 def message_id(key: str, sender: Mailbox) -> str:

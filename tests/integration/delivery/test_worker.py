@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
+from processor.delivery.outcomes import plain
 from schemas.profile import Profile
 from schemas.records import OutcomeKind
-from schemas.topics import DEAD_LETTERS, DELIVERIES, RECIPIENTS, RESOLUTIONS
+from schemas.topics import DEAD_LETTERS, DELIVERIES, OUTCOMES, RECIPIENTS, RESOLUTIONS
 from tests.support.delivery import Stage, delivery, now_ms, value, wait_until_reading
 from tests.support.eventually import eventually
 from tests.support.kafka import produce, read_all
@@ -168,6 +170,30 @@ def test_a_claim_that_is_issued_again_is_not_called_again(make_stage: MakeStage,
     assert len(sink.calls()) == 1
 
 
+def test_claims_that_another_worker_answered_are_not_called(make_stage: MakeStage, sink: Sink) -> None:
+    """It died before it committed the offset: the outcomes are read back, and the offset moves on."""
+    stage = make_stage(partitions=1)
+    answered, failed, issued_again, fresh = (delivery(name) for name in ("ada", "bob", "cyd", "dan"))
+    again = replace(issued_again, claim=2, attempt=2)
+    sent = replace(plain(issued_again, OutcomeKind.SENT, "", now_ms()), provider="push", provider_ref="before")
+    stage.deliver(answered, failed, again, fresh)
+    stage.put(
+        OUTCOMES,
+        plain(answered, OutcomeKind.SENT, "", now_ms()),
+        plain(failed, OutcomeKind.FAILED, "http_503", now_ms()),
+        sent,
+    )
+    with stage.worker() as registry:
+        outcomes = stage.outcomes(5)
+        assert value(registry, "rung_delivery_repeated_total") == 3
+        eventually(lambda: value(registry, "rung_delivery_backlog") == 0)
+    assert [call["recipient"] for call in sink.calls()] == ["dan"]
+    assert [(o.recipient, o.claim, o.provider_ref) for o in outcomes[3:]] == [
+        ("cyd", 2, "before"),
+        ("dan", 1, "msg-1"),
+    ]
+
+
 def test_a_timeout_after_the_request_left_is_unknown(make_stage: MakeStage, sink: Sink) -> None:
     """The outcome names the provider and its policy."""
     stage = make_stage(timeout='"300ms"', unknown='"hold"')
@@ -207,7 +233,7 @@ def test_unreadable_records_are_set_aside_once_and_the_partition_goes_on(
     processor's."""
     stage = make_stage(partitions=1)
     bad = [("ada", b"no json"), ("ada", b'{"a": "\xff"}'), ("ada", None), (None, b"{}")]
-    for topic in (DELIVERIES, RECIPIENTS, RESOLUTIONS):
+    for topic in (DELIVERIES, OUTCOMES, RECIPIENTS, RESOLUTIONS):
         headers = {"ce_id": "1", "ce_type": topic.types[0], "ce_source": "/t", "ce_specversion": "1.0"}
         # A compacted topic takes no record without a key.
         rows = [(key, body, headers) for key, body in bad if key is not None or topic is not RECIPIENTS]
