@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from deploy.local.ports import free_port
 from deploy.local.postgres import EmbeddedPostgres
 from deploy.local.stack import Stack
 from deploy.local.supervisor import Child, Exit, Restart, Supervisor
+from deploy.readiness import Readiness
 from deploy.running import Running
 from deploy.settings import Settings
 from deploy.topics import ensure_topics
@@ -173,14 +173,14 @@ class LocalSystem:
 
     def _wait_until_ready(self, running: Running) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        waiting = {**running.metrics, "api": f"{running.api}/readyz"}
-        while waiting:
+        kafka = {**self._settings.kafka_config, "bootstrap.servers": running.kafka}
+        readiness = Readiness(kafka, self._settings.naming, running.metrics, running.api)
+        while missing := readiness.missing():
             for ended in self.supervisor.poll():
                 raise ServiceError(f"{ended.name} ended with {ended.reason}: see {self.logs / f'{ended.name}.log'}")
-            waiting = {name: url for name, url in waiting.items() if not _answers(url)}
-            if waiting and time.monotonic() > deadline:
-                names = ", ".join(sorted(waiting))
-                raise ServiceError(f"{names} did not answer within {READY_SECONDS:.0f} s: see the logs in {self.logs}")
+            if time.monotonic() > deadline:
+                names = ", ".join(missing)
+                raise ServiceError(f"not ready within {READY_SECONDS:.0f} s: {names}; see the logs in {self.logs}")
             time.sleep(0.05)
 
     def failures(self) -> list[str]:
@@ -209,11 +209,3 @@ class LocalSystem:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - an address of our own
-            return bool(response.status == 200)
-    except OSError:
-        return False

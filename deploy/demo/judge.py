@@ -15,8 +15,9 @@ from deploy.demo.plan import AFTERS, STOPS_ON_SENT, Act, Person, Plan, Request, 
 IN_FLIGHT_MS = 1_500
 """The longest that a stop may take from its commit to the last moment before a call: the relay's poll, two topics, and
 a call that had begun. A call that starts later than this after the resolution's commit is a fault, not a race."""
-MARGIN_S = 1.0
-"""How long before the stop a step must have been due for its absence to be a fault."""
+LEAST_MARGIN_MS = 1_000
+"""How long before a stop a step must have been due, at the least, for its absence to be a fault. On a slow machine it
+is twice the longest that a call of the run came after its time: what was stopped while it waited is not lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Verdict:
     in_flight: int = 0
     """Calls that started after the commit of their resolution, within the race that cannot be closed."""
     slowest_stop_ms: int = 0
+    slowest_call_ms: int = 0
+    """The longest that the first call of a step which nothing held up came after its time."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -87,6 +90,7 @@ def judge(
     for identity in by_id.keys() - known - set(rolled_back):
         verdict.faults.append(f"{identity}: sent, and nobody asked for it")
     verdict.repeats = sum(call.repeat for call in calls)
+    verdict.slowest_call_ms = max((_lateness(plan, one, by_id[one.notification_id]) for one in committed), default=0)
     for one in committed:
         person = plan.person(one.request.recipient)
         _judge_one(one, person, by_id.get(one.notification_id, []), stopped.get(person.name), verdict)
@@ -107,15 +111,29 @@ def _judge_one(one: Committed, person: Person, calls: Sequence[Call], stopped_at
         for call in calls:
             if call.at > stopped_at + IN_FLIGHT_MS:
                 verdict.faults.append(f"{call.key}: called after {person.name} was erased")
-    for step_no in _missing(one, person, calls, stopped_at):
+    margin_ms = max(LEAST_MARGIN_MS, 2 * verdict.slowest_call_ms)
+    for step_no in _missing(one, person, calls, stopped_at, margin_ms):
         verdict.faults.append(
             f"{one.notification_id}:{step_no}: never called ({one.request.kind} for {person.name}, {one.request.act})"
         )
 
 
-def _missing(one: Committed, person: Person, calls: Sequence[Call], stopped_at: int | None) -> list[int]:
+def _lateness(plan: Plan, one: Committed, calls: Sequence[Call]) -> int:
+    """How long after its time the latest first call of a notification came, for a person without any trouble."""
+    if plan.person(one.request.recipient).trouble is not Trouble.NONE:
+        return 0
+    afters = [after for _, after in AFTERS[one.request.kind]]
+    first: dict[int, int] = {}
+    for call in calls:
+        first[call.step_no] = min(call.at, first.get(call.step_no, call.at))
+    return max((at - one.at - round(afters[step] * 1000) for step, at in first.items()), default=0)
+
+
+def _missing(
+    one: Committed, person: Person, calls: Sequence[Call], stopped_at: int | None, margin_ms: int
+) -> list[int]:
     """The steps that had to be called and were not."""
-    end = one.settled_at if one.settled_at is not None else None
+    end = one.settled_at
     if stopped_at is not None and (person.erased_at is not None or one.request.kind == "payment_action_required"):
         end = stopped_at if end is None else min(end, stopped_at)
     called = {call.step_no for call in calls}
@@ -124,7 +142,7 @@ def _missing(one: Committed, person: Person, calls: Sequence[Call], stopped_at: 
     missing = []
     for step_no, (channel, after) in enumerate(AFTERS[one.request.kind]):
         due_ms = one.at + round(after * 1000)
-        had_time = end is None or due_ms + round(MARGIN_S * 1000) < end
+        had_time = end is None or due_ms + margin_ms < end
         if had_time and step_no not in called and not _known_dead(person, channel):
             missing.append(step_no)
     return missing

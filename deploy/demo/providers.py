@@ -68,7 +68,8 @@ class Providers:
 
 
 def _lines(path: Path) -> Iterable[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
+    """The whole lines of a file that a server is writing: its last one may be half there."""
+    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else ()
 
 
 def _rules(person: Person) -> list[tuple[str, dict[str, Any]]]:

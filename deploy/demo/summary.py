@@ -58,6 +58,7 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
         f"  in flight when the person acted    {verdict.in_flight}"
         + (f" (the latest {verdict.slowest_stop_ms} ms after the commit)" if verdict.in_flight else "")
     )
+    console.print(f"  the slowest first call of a step   {verdict.slowest_call_ms} ms after its time")
     if not verdict.faults:
         console.print("  missing, after stop, rolled back   0", style="green")
     for fault in verdict.faults[:20]:

@@ -52,9 +52,14 @@ CHANNELS = """
 providers = [{{ adapter = "webhook", url = "http://127.0.0.1:{http}/push", unknown = "resend", timeout = "1s" }}]
 [channels.chat]
 providers = [{{ adapter = "webhook", url = "http://127.0.0.1:{http}/chat", unknown = "resend", timeout = "1s" }}]
-[channels.email]
-providers = [{{ adapter = "smtp", host = "127.0.0.1", port = {smtp}, tls = "none", sender = "Shop <s@example.test>",
-                timeout = "1s", unknown = "hold" }}]
+[[channels.email.providers]]
+adapter = "smtp"
+host = "127.0.0.1"
+port = {smtp}
+tls = "none"
+sender = "Shop <shop@example.test>"
+timeout = "1s"
+unknown = "hold"
 """
 TEXT = "Matter {{ number }}\n"
 MAIL = "{% block subject %}Matter{% endblock %}{% block text %}Matter {{ number }}{% endblock %}\n"
@@ -112,7 +117,10 @@ class World:
         command = [sys.executable, "-m", "deploy.cli", "up", "--json", "--config", str(self._folder / "config")]
         process = self._launch([*command, "--state", str(self._folder / "state")])
         assert process.stdout is not None
-        self.where = json.loads(process.stdout.readline())
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"rung up did not start: {(self._folder / 'processes.log').read_text()[-2000:]}")
+        self.where = json.loads(line)
 
     def _launch(self, command: list[str]) -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RUNG_") or k == "RUNG_CACHE_DIR"}
@@ -194,7 +202,8 @@ class World:
         found = []
         for server in ("http", "smtp"):
             record = self._folder / f"{server}.jsonl"
-            for line in record.read_text().splitlines() if record.exists() else ():
+            # The last line may be half there, and the text of a message may hold other line breaks.
+            for line in record.read_text().split("\n")[:-1] if record.exists() else ():
                 call = json.loads(line)
                 if server == "smtp":
                     call["channel"] = "email"
