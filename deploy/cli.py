@@ -55,6 +55,19 @@ def demo(
     raise typer.Exit(run_demo(keep))
 
 
+@app.command()
+def simulate(
+    ladders: Annotated[Path, typer.Argument(help="A ladder file.")],
+    scenario: Annotated[Path, typer.Argument(help="Notifications, answers and resolutions at their times.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    jitter: Annotated[bool, typer.Option(help="Jitter as in production; without, the schedule is exact.")] = False,
+) -> None:
+    """Play ladders with a clock of their own: no Kafka, no database, the same decisions."""
+    from processor.lab.show import run
+
+    raise typer.Exit(run(ladders, scenario, json_output=json, jitter=jitter))
+
+
 def settings_with(config_dir: Path | None) -> Settings:
     """The environment's settings, with a configuration directory given on the command line."""
     settings = load()

@@ -57,10 +57,9 @@ def settings_table() -> str:
 
 def registries() -> dict[str, CollectorRegistry]:
     """A registry for each service, with its metrics."""
-    from relay.api.metrics import ApiMetrics
-
     from processor.delivery.metrics import DeliveryMetrics
     from processor.engine.metrics import ProcessorMetrics
+    from relay.api.metrics import ApiMetrics
     from relay.delays.metrics import DelaysMetrics
     from relay.journal.metrics import JournalMetrics
     from relay.outbox.metrics import OutboxMetrics
@@ -80,7 +79,7 @@ def metrics_table() -> str:
     rows: dict[str, tuple[str, str, str, str, str]] = {}
     for service, registry in registries().items():
         for family in registry.collect():
-            labels = {k for s in family.samples for k in s.labels if k != "le"}
+            labels = _labels(registry, family.name)
             name = family.name + ("_total" if family.type == "counter" else "")
             services = service if name not in rows else f"{rows[name][1]}, {service}"
             rows[name] = (
@@ -91,6 +90,12 @@ def metrics_table() -> str:
                 family.documentation.rstrip("."),
             )
     return _table(("metric", "service", "type", "labels", "meaning"), [rows[name] for name in sorted(rows)])
+
+
+def _labels(registry: CollectorRegistry, family: str) -> tuple[str, ...]:
+    # A labelled metric without values has no samples to read its labels from, and the library has no other way.
+    collector = registry._names_to_collectors.get(family)
+    return getattr(collector, "_labelnames", ())
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -109,11 +114,11 @@ def rewritten(text: str) -> str:
         ValueError: a marker is missing.
     """
     for name, make in TABLES.items():
-        marked = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+        marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if not marked.search(text):
             raise ValueError(f"the page has no pair of markers <!-- {name} --> and <!-- /{name} -->")
         table = make()
-        text = marked.sub(lambda found, table=table: found[1] + table + found[2], text)  # type: ignore[misc]
+        text = marked.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
     return text
 
 

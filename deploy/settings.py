@@ -59,8 +59,9 @@ class Settings(BaseSettings):
         default="info", pattern="^(debug|info|warning|error)$", description="of the JSON logs on stderr"
     )
     cache_dir: Path | None = Field(
-        default=None, description="where the embedded stack keeps Kafka's jars; ~/.cache/rung"
+        default=None, description="where the embedded stack keeps Kafka's jars; `~/.cache/rung` if not set"
     )
+    maven_repository: str = Field(default="", description="a mirror to download Kafka's jars from")
 
     @field_validator("config_dir", "state_dir")
     @classmethod
