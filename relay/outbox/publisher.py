@@ -21,6 +21,8 @@ from schemas.topics import PARTITIONER, Naming
 
 _LOG = structlog.get_logger("rung.outbox")
 _KAFKA_LOG = logging.getLogger("rung.outbox.kafka")
+# The client warns of this setting of ours at each start.
+_KAFKA_LOG.addFilter(lambda line: "enable.gapless.guarantee is experimental" not in line.getMessage())
 _SETTINGS: Final[Mapping[str, str | int | bool]] = {
     "enable.idempotence": True,
     # A record that fails for good breaks the producer, rather than let later ones of its partition pass.

@@ -69,7 +69,7 @@ class Outbox:
     def sql(self, query: str, *parameters: object) -> list[Any]:
         """Run one statement and return its rows."""
         with self.connect() as connection:
-            cursor = connection.execute(query, parameters)
+            cursor = connection.execute(query, parameters or None)
             return cursor.fetchall() if cursor.description else []
 
     @contextlib.contextmanager

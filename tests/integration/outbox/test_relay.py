@@ -6,8 +6,10 @@ import json
 import uuid
 
 import psycopg
+import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from relay.outbox import queries
 from schemas import codec
 from schemas.ids import notification_id
 from schemas.records import EraseRecipient, Notify, PutRecipient, Resolve
@@ -244,3 +246,76 @@ def test_ids_given_by_the_caller_stay(outbox: Outbox) -> None:
         (record,) = outbox.records(1)
     assert json.loads(record.value or b"")["notification_id"] == str(mine)
     assert record.header("ce_id") == str(outbox.sql("SELECT id FROM rung.outbox")[0][0]) != str(mine)
+
+
+def test_a_long_read_across_rows_that_are_published_already(outbox: Outbox) -> None:
+    """More rows of a late transaction than fit a page, far behind what is published: each once, in order."""
+    with outbox.relay(page_rows=5), outbox.connect() as slow:
+        with slow.transaction():
+            for n in range(12):
+                slow.execute(NOTIFY, (f"p{n % 3}", f"slow-{n:02}"))
+            outbox.sql(
+                "SELECT rung.notify('p' || i % 3, 'order_shipped', '{}', i::text) FROM generate_series(1, 300) i"
+            )
+            outbox.records(300)
+            for n in range(12, 24):
+                slow.execute(NOTIFY, (f"p{n % 3}", f"slow-{n:02}"))
+        records = outbox.records(324)
+    assert len(outbox.all_records()) == 324
+    for person in range(3):
+        late = [k for k in keys([r for r in records if r.key == f"p{person}".encode()]) if k.startswith("slow")]
+        assert late == [f"slow-{n:02}" for n in range(person, 24, 3)]
+
+
+def test_a_read_costs_what_is_new_and_not_what_was_published(outbox: Outbox) -> None:
+    """With 20,000 published rows and the cursor held all the while, a read touches a few dozen pages of the table."""
+    with outbox.connect() as idle, idle.transaction():
+        idle.execute("SELECT pg_current_xact_id()")
+        outbox.sql("SELECT rung.notify('p' || i % 50, 'order_shipped', '{}', i::text) FROM generate_series(1, 20000) i")
+        outbox.sql("VACUUM ANALYZE rung.outbox")
+        (seen,) = outbox.sql("SELECT pg_current_snapshot()::text")[0]
+        outbox.sql(NOTIFY, "ada", "new")
+        parameters = {
+            "numbers": [0],
+            "buckets": ["{" + ",".join(map(str, range(64))) + "}"],
+            "seen": [seen],
+            "until": [None],
+            "after": [0],
+            "rows": 2000,
+            "bytes": 1 << 24,
+            "max_value": 1 << 20,
+        }
+        with outbox.connect() as connection:
+            connection.execute(queries.SESSION)
+            connection.prepare_threshold = 0
+            explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + queries.READ
+            ((plan,),) = connection.execute(explain, parameters).fetchall()
+    assert plan[0]["Plan"]["Actual Rows"] == 2  # The snapshot and the new row.
+    assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 100
+
+
+def test_a_login_with_the_relay_role_alone_can_run_the_relay(outbox: Outbox) -> None:
+    """The role has what the relay needs: it publishes, sets aside, adds partitions, names who holds the cursor."""
+    login = f"relay_{uuid.uuid4().hex[:8]}"
+    outbox.sql(f"CREATE ROLE {login} LOGIN IN ROLE rung_relay")
+    try:
+        url = outbox.url.replace("//postgres@", f"//{login}@")
+        outbox.sql("INSERT INTO rung.outbox (aggregatetype, aggregateid, type, payload) VALUES ('x', 'ada', 'x', '{}')")
+        outbox.sql(NOTIFY, "ada", "1")
+        with outbox.relay(database_url=url, partitions_ahead=9) as relay, outbox.connect() as idle, idle.transaction():
+            idle.execute("SELECT pg_current_xact_id()")
+            outbox.records(1)
+            eventually(lambda: outbox.dead() == [(1, "unknown_type")])
+            outbox.sql(NOTIFY, "ada", "2")
+            eventually(lambda: relay.metric("rung_outbox_cursor_held_by_pid") == idle.info.backend_pid)
+            eventually(lambda: outbox.sql("SELECT count(*) > 9 FROM rung.outbox_partition")[0][0])
+        with psycopg.connect(url, autocommit=True) as connection:
+            for refused in (
+                "DELETE FROM rung.outbox",
+                "INSERT INTO rung.kind VALUES ('x')",
+                "DELETE FROM rung.outbox_dead",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(refused)
+    finally:
+        outbox.sql(f"DROP ROLE {login}")

@@ -191,7 +191,7 @@ def test_a_database_copied_as_sql_is_refused(outbox: Outbox) -> None:
 
 def test_losing_every_connection_is_survived(outbox: Outbox) -> None:
     """The server ends all sessions again and again: the relay connects anew, and every row is published once."""
-    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'rung outbox%%'"
+    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'rung outbox%'"
     with outbox.relay() as relay:
         for n in range(60):
             outbox.sql(NOTIFY, f"p{n % 5}", str(n))
