@@ -72,6 +72,8 @@ def read_answer(table: Table) -> Answer:
         except ValueError as error:
             table.problem("answer", str(error))
     receipt = table.choice("receipt", ("", "delivered", "bounced"))
+    if receipt and answer.outcome is not OutcomeKind.SENT:
+        table.problem("receipt", "comes for a message that was sent; let the answer be sent, or leave it out")
     return Answer(
         outcome=answer.outcome,
         reason=answer.reason,

@@ -92,6 +92,11 @@ def simulate(
     _check_channels(scenario, ladders, scenario_source)
     if not jitter:
         ladders = {k: replace(ladder, retry=replace(ladder.retry, jitter=0.0)) for k, ladder in ladders.items()}
+    return play(scenario, ladders)
+
+
+def play(scenario: Scenario, ladders: Mapping[str, Ladder]) -> Simulation:
+    """Play a scenario that is already read, with the ladders' own jitter."""
     return _Play(scenario, ladders).run()
 
 

@@ -176,12 +176,13 @@ class _Step:
         self._story.say(self._view, self._event, text, if_dead)
 
     def _answered(self, state: str, error: str) -> None:
-        self._step.attempts = max(self._step.attempts, self._event.attempt or 0)
         self._step.state = state
         self._view.last_error = error
 
     def _claimed(self) -> None:
         self._step.state = "claimed"
+        # Counted here and not by the answers: of a claim that nobody answers, the call may have been made.
+        self._step.attempts = max(self._step.attempts, self._event.attempt or 0)
         if self._event.reason != Reason.DUE:
             self._say(f"{self._channel}attempt {self._event.attempt} claimed again: {words(self._event.reason)}")
 

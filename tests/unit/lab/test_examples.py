@@ -1,6 +1,8 @@
 """The scenarios that ship, and one with everything in it, told to the letter."""
 
 import json
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -129,3 +131,13 @@ def test_jitter_makes_waits_shorter_and_stays_repeatable() -> None:
     last, exact_last = jittered.log[-1], exact.log[-1]
     assert last.text == exact_last.text
     assert last.at < exact_last.at
+
+
+def test_the_lab_needs_no_kafka_and_no_database() -> None:
+    """A simulation loads neither client: it runs where nothing of the system is installed or up."""
+    clients = {"confluent_kafka", "quixstreams", "psycopg"}
+    code = f"import sys, processor.lab.show; print(sorted({clients} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=EXAMPLES.parents[2]
+    )
+    assert done.stdout.strip() == "[]"

@@ -70,6 +70,10 @@ def problem(text: str) -> str:
             START + '[[provider]]\nchannel = "email"\nanswers = [{ answer = "no" }]',
             "provider[0].answers[0].answer: 'no' ",
         ),
+        (
+            START + '[[provider]]\nchannel = "email"\nanswers = [{ answer = "503", receipt = "bounced" }]',
+            "provider[0].answers[0].receipt: comes for a message that was sent",
+        ),
         (START + '[[provider]]\nchannel = "email"\nanswers = [{}]', "provider[0].answers[0].answer: is missing"),
         (
             START + '[[provider]]\nchannel = "email"\nanswers = [{ answer = "sent", retry_after = 3 }]',

@@ -118,7 +118,7 @@ def test_every_record_comes_back_as_it_was(data: st.DataObject) -> None:
 
 
 @given(structs(RecipientState))
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 def test_every_state_comes_back_as_it_was(state: RecipientState) -> None:
     """Any state, stored and read, is the same state."""
     assert decode_state(encode_state(state)) == state

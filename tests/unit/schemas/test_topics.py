@@ -46,7 +46,8 @@ def test_a_wait_of_a_year_takes_few_hops(remaining: int) -> None:
     while remaining >= TIERS[0].delay_ms:
         remaining -= tier_for(remaining).delay_ms
         hops += 1
-    assert hops <= 400 * 24 // 64 + 20
+    # The whole of it in the largest tier, and a few hops in each smaller one.
+    assert hops <= 400 * 24 // 64 + 30
 
 
 def test_a_prefix_lets_systems_share_a_cluster() -> None:
