@@ -29,6 +29,7 @@ with warnings.catch_warnings(record=True):
     from quixstreams import Application
     from quixstreams import message_context as message_context
     from quixstreams.dataframe import StreamingDataFrame
+    from quixstreams.internal_producer import InternalProducer as InternalProducer
     from quixstreams.kafka import ConnectionConfig
     from quixstreams.state import PartitionTransaction as PartitionTransaction
     from quixstreams.state.rocksdb import RocksDBOptions

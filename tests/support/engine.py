@@ -140,13 +140,13 @@ class KafkaUnderTest(EngineUnderTest):
         assert self._process is not None, "the processor was not started"
         return self._process
 
-    def start(self) -> None:
-        """Start the process; it may take a moment until it processes."""
+    def start(self, **override: object) -> None:
+        """Start the process; it may take a moment until it processes. `override` wins over the options."""
         arguments = Arguments(
             bootstrap=self.bootstrap,
             prefix=self.naming.prefix,
             state_dir=str(self.state_dir),
-            **{"decision": "count", "ladders": LADDERS, **self._options},  # type: ignore[arg-type]
+            **{"decision": "count", "ladders": LADDERS, **self._options, **override},  # type: ignore[arg-type]
         )
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -162,6 +162,11 @@ class KafkaUnderTest(EngineUnderTest):
         """End the process as a crash would."""
         self.process.kill()
         self.process.wait()
+        self._process = None
+
+    def written_now(self, topic: Topic) -> list[Written]:
+        """All that lies in a topic now."""
+        return [_written(topic, record) for record in read_all(self.bootstrap, self.naming(topic))]
 
     def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 15.0) -> int:
         """Ask the process to end and return its exit code."""
@@ -192,7 +197,7 @@ class KafkaUnderTest(EngineUnderTest):
         try:
             records = read_all(self.bootstrap, self.naming(topic), enough, timeout)
         except AssertionError as error:
-            raise AssertionError(f"{str(error)[-500:]}\n{self.log[-3000:]}") from None
+            raise AssertionError(f"{str(error)[:300]}\n{self.log[-3000:]}") from None
         return [_written(topic, record) for record in records]
 
     def restart(self, *, lose_disk: bool = False) -> None:

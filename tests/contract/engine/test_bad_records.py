@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-import pytest
-
 from schemas import records as r
 from schemas.codec import AnyRecord
 from schemas.dead_letters import PREFIX
@@ -19,7 +17,6 @@ from schemas.topics import (
     OUTCOMES,
     PROCESSOR_INPUTS,
     RESOLUTIONS,
-    Topic,
 )
 from tests.support.engine import EngineUnderTest, RawRecord, notify, raw
 
@@ -80,21 +77,22 @@ def pairs(headers: Mapping[str, str | bytes]) -> Headers:
     return sorted((name, value if isinstance(value, bytes) else value.encode()) for name, value in headers.items())
 
 
-@pytest.mark.parametrize("topic", PROCESSOR_INPUTS, ids=lambda topic: topic.name)
-def test_bad_records_become_one_dead_letter_each(engine: EngineUnderTest, topic: Topic) -> None:
-    """Every kind of bad record: one dead letter with its reason, its bytes and its headers; good ones get through."""
-    good = GOOD[topic.name]
-    cases = bad_records(good)
-    engine.send(topic, [raw(good, "before")])
-    engine.send(topic, [record for _, record in cases.values()])
-    engine.send(topic, [raw(good, "after")])
-    letters = engine.written(DEAD_LETTERS, len(cases))
-    assert len(engine.written(DELIVERY_EVENTS, 2)) == 2
-    assert len(letters) == len(cases)
-    for what, (reason, (key, value, headers)) in cases.items():
-        matching = [x for x in letters if (x.key, x.value, unmarked(x.headers)) == (key, value, pairs(headers))]
-        assert [x.header(PREFIX + "reason") for x in matching] == [reason], what
-    assert {letter.header(PREFIX + "topic") for letter in letters} == {topic.name}
+def test_bad_records_become_one_dead_letter_each(engine: EngineUnderTest) -> None:
+    """Every kind of bad record on every input: one dead letter with its reason, its bytes and its headers; good ones
+    before and after get through."""
+    cases = {topic.name: bad_records(GOOD[topic.name]) for topic in PROCESSOR_INPUTS}
+    for topic in PROCESSOR_INPUTS:
+        bad = [record for _, record in cases[topic.name].values()]
+        engine.send(topic, [raw(GOOD[topic.name], "before"), *bad, raw(GOOD[topic.name], "after")])
+    letters = engine.written(DEAD_LETTERS, sum(map(len, cases.values())))
+    events = engine.written(DELIVERY_EVENTS, 2 * len(PROCESSOR_INPUTS))
+    assert sorted(e.event.attempt or 0 for e in events) == list(range(1, 2 * len(PROCESSOR_INPUTS) + 1))
+    for name, bad_of_topic in cases.items():
+        from_here = [letter for letter in letters if letter.header(PREFIX + "topic") == name]
+        assert len(from_here) == len(bad_of_topic)
+        for what, (reason, (key, value, headers)) in bad_of_topic.items():
+            matching = [x for x in from_here if (x.key, x.value, unmarked(x.headers)) == (key, value, pairs(headers))]
+            assert [x.header(PREFIX + "reason") for x in matching] == [reason], f"{what} on {name}"
 
 
 def test_a_dead_letter_that_comes_back_is_set_aside_once_more(engine: EngineUnderTest) -> None:

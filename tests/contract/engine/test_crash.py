@@ -9,12 +9,15 @@ from collections import Counter
 import pytest
 
 from schemas import records as r
-from schemas.topics import DELIVERY_EVENTS, NOTIFICATIONS, PROCESSOR_INPUTS, RESOLUTIONS
+from schemas.profile import Profile
+from schemas.topics import DELIVERIES, DELIVERY_EVENTS, NOTIFICATIONS, PROCESSOR_INPUTS, RESOLUTIONS
 from tests.support.engine import KafkaUnderTest, RawRecord, StartOnKafka, Written, notify, raw
+from tests.support.engine_process import CRASH_POINTS
 from tests.support.eventually import eventually
 from tests.support.kafka import produce, read_all
 
 PEOPLE = [f"person-{i}" for i in range(40)]
+pytestmark = pytest.mark.timeout(240)  # several starts of a process each, on whatever machine there is
 
 
 def load(first: int, last: int) -> dict[str, list[RawRecord]]:
@@ -50,16 +53,57 @@ def check_exactly_once(events: list[Written], expected: int) -> None:
 
 
 def test_killed_under_load_each_input_comes_out_once(on_kafka: StartOnKafka) -> None:
-    """Killed four times while it works: outputs, state and offsets agree, in the end and for every recipient."""
+    """Killed four times in the middle of a backlog: outputs, state and offsets agree for every recipient."""
     processor = on_kafka()
-    sent = 0
+    sent, interrupted = 0, 0
     for round_no in range(4):
-        seen = len(processor.written(DELIVERY_EVENTS, sent)) if sent else 0
-        sent += send(processor, (round_no * 20, round_no * 20 + 20))
-        processor.written(DELIVERY_EVENTS, seen + 200)
+        sent += send(processor, (round_no * 50, round_no * 50 + 50))
+        before = len(processor.written_now(DELIVERY_EVENTS))
+        processor.written(DELIVERY_EVENTS, before + 100)
         processor.kill()
+        interrupted += len(processor.written_now(DELIVERY_EVENTS)) < sent
         processor.start()
     check_exactly_once(processor.written(DELIVERY_EVENTS, sent), sent)
+    assert interrupted, "no kill came while there was work"
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_dead_at_each_point_of_a_transaction(on_kafka: StartOnKafka, point: str) -> None:
+    """The process dies at each seam between its steps in turn, and its successor makes it whole."""
+    processor = on_kafka(crash_at=point)
+    sent = send(processor, (0, 12))
+    assert processor.process.wait(30) == -signal.SIGKILL, processor.log[-3000:]
+    processor.start(crash_at="")
+    check_exactly_once(processor.written(DELIVERY_EVENTS, sent), sent)
+
+
+def test_the_real_decision_killed_under_load(on_kafka: StartOnKafka) -> None:
+    """With the domain's decision: every notification is accepted once and claimed once, whatever was killed."""
+    processor = on_kafka(decision="decide")
+    profile = Profile(addresses={"email": "someone@example.test"})
+    processor.send(NOTIFICATIONS, [raw(r.PutRecipient(recipient=p, profile=profile), f"p|{p}") for p in PEOPLE])
+    keys = [f"k{number}" for number in range(15)]
+    notifications = [raw(notify(p, key), f"n|{p}|{key}") for key in keys for p in PEOPLE]
+    for round_no in range(3):
+        # The relay may publish a row again: all of them, each time.
+        processor.send(NOTIFICATIONS, notifications)
+        processor.written(DELIVERY_EVENTS, (round_no + 1) * 100)
+        processor.kill()
+        processor.start()
+
+    def first_claims() -> list[Written]:
+        return [w for w in processor.written_now(DELIVERIES) if w.value and b'"claim":1,' in w.value]
+
+    eventually(lambda: len(first_claims()) >= len(notifications), timeout=60, interval=0.5)
+    assert processor.stop() == 0
+    # A claim that nobody answers for half a minute is made again, with a number and an id of its own.
+    deliveries = Counter(w.header("ce_id") for w in processor.written_now(DELIVERIES))
+    assert max(deliveries.values()) == 1
+    assert len(first_claims()) == len(notifications)
+    events = processor.written_now(DELIVERY_EVENTS)
+    assert max(Counter(e.header("ce_id") for e in events).values()) == 1
+    accepted = [e for e in events if e.header("ce_type") == "rung.notification.accepted"]
+    assert len(accepted) == len(notifications)
 
 
 def test_killed_and_the_disk_lost(on_kafka: StartOnKafka) -> None:
