@@ -13,6 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 import psycopg
 from confluent_kafka import Consumer
 from psycopg.types.json import Jsonb
@@ -75,6 +76,8 @@ class World:
         self._processes: list[subprocess.Popen[str]] = []
         self._events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._stop = threading.Event()
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RUNG_") or k == "RUNG_CACHE_DIR"}
+        self._environment["XDG_STATE_HOME"] = str(folder / "xdg")
         self.where: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
@@ -97,9 +100,16 @@ class World:
         if hasattr(self, "_reader"):
             self._reader.join(10)
             self._connection.close()
-        for process in reversed(self._processes):
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
+        codes = [self._end(process) for process in reversed(self._processes)]
+        assert codes == [0] * len(codes), "every process ends in order on SIGTERM"
+
+    @staticmethod
+    def _end(process: subprocess.Popen[str]) -> int:
+        process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(60)
+        finally:
+            process.kill()
             if process.stdout is not None:
                 process.stdout.close()
 
@@ -107,6 +117,27 @@ class World:
     def system(self) -> subprocess.Popen[str]:
         """The process of `rung up`."""
         return self._processes[-1]
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the services' logs."""
+        return self._folder / "state" / "logs"
+
+    def service(self, name: str) -> psutil.Process:
+        """The process of a service, by its command."""
+
+        def find() -> psutil.Process | None:
+            for child in psutil.Process(self.system.pid).children():
+                if child.cmdline()[-2:] == ["deploy.cli", name]:
+                    return child
+            return None
+
+        return eventually(find, describe=f"the process of {name}") or psutil.Process(-1)
+
+    def rung(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command as in another terminal of the same user."""
+        command = [sys.executable, "-m", "deploy.cli", *arguments]
+        return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=60, check=check)
 
     def _start_provider(self, server: str, port: int) -> None:
         command = [sys.executable, "-m", f"deploy.demo.{server}_sink", "--port", str(port)]
@@ -123,10 +154,8 @@ class World:
         self.where = json.loads(line)
 
     def _launch(self, command: list[str]) -> subprocess.Popen[str]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("RUNG_") or k == "RUNG_CACHE_DIR"}
-        environment["XDG_STATE_HOME"] = str(self._folder / "xdg")
         with (self._folder / "processes.log").open("a") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, text=True)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=self._environment, text=True)
         self._processes.append(process)
         return process
 
