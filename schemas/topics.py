@@ -20,9 +20,10 @@ key in five, so a resolution written by a Java service would miss its notificati
 
 CLAIM_DEADLINE_MS = 30 * SECOND_MS
 """How long a delivery worker may hold a claim before the provider call starts."""
-CLAIM_GRACE_MS = 5 * SECOND_MS
-"""How long after that deadline the outcome of a call that started in time may come. Every provider's time-out must be
-shorter, or the step is claimed again while the call is still under way."""
+CLAIM_GRACE_MS = 15 * SECOND_MS
+"""How long after that deadline the outcome of a call that started in time may come; then the step is claimed again. It
+covers a look-up and a call, each with the longest time-out that a provider may have (`PROVIDER_TIMEOUT_LIMIT_MS`)."""
+PROVIDER_TIMEOUT_LIMIT_MS = 5 * SECOND_MS
 
 
 @dataclass(frozen=True, slots=True)
