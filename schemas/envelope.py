@@ -6,6 +6,7 @@ Source: CloudEvents 1.0, "Kafka Protocol Binding", section 3.2 (header names `ce
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
@@ -15,6 +16,11 @@ SPEC_VERSION = "1.0"
 CONTENT_TYPE = "application/json"
 DUE_AT_HEADER = "due_at"
 """On delay topics and `due`: the absolute moment, decimal milliseconds, so that the delayer need not read values."""
+
+_CONSTANT: tuple[tuple[str, bytes], ...] = (
+    ("ce_specversion", SPEC_VERSION.encode()),
+    ("content-type", CONTENT_TYPE.encode()),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +36,20 @@ class Envelope:
 
 def to_headers(envelope: Envelope) -> Headers:
     """The envelope as Kafka headers."""
-    moment = datetime.fromtimestamp(envelope.time / 1000, UTC)
     return [
         ("ce_id", envelope.id.encode()),
         ("ce_type", envelope.type.encode()),
         ("ce_source", envelope.source.encode()),
-        ("ce_time", moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()),
-        ("ce_specversion", SPEC_VERSION.encode()),
-        ("content-type", CONTENT_TYPE.encode()),
+        ("ce_time", _rfc3339(envelope.time)),
+        *_CONSTANT,
     ]
+
+
+@lru_cache(maxsize=256)
+def _rfc3339(time: int) -> bytes:
+    # All outputs of one decision have one time, and making its text costs as much as the rest of the headers.
+    moment = datetime.fromtimestamp(time / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
 
 
 def from_headers(headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes] | None) -> Envelope:

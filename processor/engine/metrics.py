@@ -15,8 +15,8 @@ STALE_SECONDS = 5.0
 """An engine looks at its lag every second; if it has not for this long it stands still, and its lag grows."""
 _LAG_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 _DEPTH_BUCKETS = (0, 1, 2, 3, 4, 5, 8, 13)
-_EVENTS = tuple(member.__name__ for member in Event.__args__)
-_COMMANDS = tuple(member.__name__ for member in Command.__args__)
+_EVENTS: tuple[type, ...] = Event.__args__
+_COMMANDS: tuple[type, ...] = Command.__args__
 
 
 class ProcessorMetrics:
@@ -69,14 +69,11 @@ class ProcessorMetrics:
     def _initialise(self, kinds: Iterable[str]) -> None:
         for kind in kinds:
             self.depth.labels(kind)
-        for name in _EVENTS:
-            self.events.labels(name)
-        for reason in Reason:
-            self.decisions.labels(reason.value)
-        for name in _COMMANDS:
-            self.commands.labels(name)
-        for event_type in EventType:
-            self.delivery_events.labels(event_type.value)
+        # Looking a label up for every record costs more than counting it.
+        self._event = {cls: self.events.labels(cls.__name__) for cls in _EVENTS}
+        self._decision = {reason: self.decisions.labels(reason.value) for reason in Reason}
+        self._command = {cls: self.commands.labels(cls.__name__) for cls in _COMMANDS}
+        self._delivery_event = {event_type: self.delivery_events.labels(event_type.value) for event_type in EventType}
         for dead_reason in DeadReason:
             self.dead_letters.labels(SERVICE, dead_reason.value)
         for topic, tracker in self.lags.items():
@@ -84,13 +81,13 @@ class ProcessorMetrics:
 
     def decided(self, event: Event, decision: Decision, now: int) -> None:
         """Count a decision that was made at `now` (milliseconds since the epoch)."""
-        self.events.labels(type(event).__name__).inc()
-        self.decisions.labels(decision.reason.value).inc()
+        self._event[type(event)].inc()
+        self._decision[decision.reason].inc()
         for command in decision.commands:
-            self.commands.labels(type(command).__name__).inc()
+            self._command[type(command)].inc()
             match command:
                 case Emit(type=event_type, event=emitted):
-                    self.delivery_events.labels(event_type.value).inc()
+                    self._delivery_event[event_type].inc()
                     if event_type is EventType.RESOLVED and emitted.depth is not None:
                         self.depth.labels(emitted.kind).observe(emitted.depth)
                 case Deliver(delivery=delivery):

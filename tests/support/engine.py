@@ -10,6 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
@@ -115,7 +116,7 @@ class MemoryUnderTest(EngineUnderTest):
 class KafkaUnderTest(EngineUnderTest):
     """A processor in a process of its own, on a real Kafka."""
 
-    def __init__(self, bootstrap: str, prefix: str, folder: Path, *, partitions: int = 2, **options: object) -> None:
+    def __init__(self, bootstrap: str, prefix: str, folder: Path, *, partitions: int = 2, **options: Any) -> None:
         """Create the topics; `start` starts the process. `options` are fields of `engine_process.Arguments`."""
         self.bootstrap = bootstrap
         self.naming = Naming(prefix)
@@ -140,13 +141,13 @@ class KafkaUnderTest(EngineUnderTest):
         assert self._process is not None, "the processor was not started"
         return self._process
 
-    def start(self, **override: object) -> None:
+    def start(self, **override: Any) -> None:
         """Start the process; it may take a moment until it processes. `override` wins over the options."""
         arguments = Arguments(
             bootstrap=self.bootstrap,
             prefix=self.naming.prefix,
             state_dir=str(self.state_dir),
-            **{"decision": "count", "ladders": LADDERS, **self._options, **override},  # type: ignore[arg-type]
+            **{"decision": "count", "ladders": LADDERS, **self._options, **override},
         )
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(

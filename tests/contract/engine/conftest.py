@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def on_kafka(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[StartOnK
     """Starts processors on Kafka, with topics of their own; none is left running."""
     started: list[KafkaUnderTest] = []
 
-    def start(**options: object) -> KafkaUnderTest:
+    def start(**options: Any) -> KafkaUnderTest:
         folder = tmp_path / str(len(started))
         folder.mkdir()
         started.append(KafkaUnderTest(kafka, topic_prefix, folder, **options))

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from schemas import records as r
+from schemas.codec import AnyRecord
 from schemas.profile import Profile
 from schemas.topics import (
     DEAD_LETTERS,
@@ -62,7 +63,7 @@ def test_all_inputs_share_one_state(engine: EngineUnderTest) -> None:
         outcome=r.OutcomeKind.SENT,
         at=1,
     )
-    inputs = [
+    inputs: list[tuple[Topic, AnyRecord]] = [
         (NOTIFICATIONS, notify("ada", "k")),
         (RESOLUTIONS, r.Resolve(recipient="ada", dedup_key="k", resolution="paid")),
         (DUE, r.Due(recipient="ada", due_at=5)),

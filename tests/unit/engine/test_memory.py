@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from processor.domain.decide import decide
+from processor.domain.model import Decision, Event
 from processor.engine.handler import Handler
 from processor.engine.memory import MemoryEngine
 from processor.engine.port import InputRecord, StateError
 from schemas import records as r
 from schemas.codec import encode_key
 from schemas.profile import Profile
+from schemas.state import RecipientState
 from schemas.topics import DELIVERIES, DELIVERY_EVENTS, NOTIFICATIONS
 from tests.support.engine import LADDERS, notify, raw
 from tests.support.engine_script import count
@@ -144,7 +146,11 @@ def test_the_clock_never_goes_back_within_a_partition() -> None:
         def write(self, key: bytes, value: bytes | None) -> None:
             pass
 
-    handler = Handler(lambda s, e, now: (seen.append(now), count(s, e, now))[1], LADDERS, lambda: next(times))
+    def decide_and_note(state: RecipientState | None, event: Event, now: int) -> Decision:
+        seen.append(now)
+        return count(state, event, now)
+
+    handler = Handler(decide_and_note, LADDERS, lambda: next(times))
     key, value, headers = raw(notify("ada", "k"), "n1")
     pairs = [(n, t if isinstance(t, bytes) else t.encode()) for n, t in headers.items()]
     for offset in range(3):

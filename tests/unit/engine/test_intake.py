@@ -1,0 +1,74 @@
+"""Which records become events, and what is too large to be one."""
+
+from __future__ import annotations
+
+import pytest
+
+from processor.domain.model import Event, NotifyReceived, RecipientErased, RecipientPut, ResolutionReceived, WokeUp
+from processor.engine import intake
+from processor.engine.port import InputRecord
+from schemas import records as r
+from schemas.codec import AnyRecord
+from schemas.errors import DecodeError
+from schemas.profile import Profile
+from schemas.reasons import DeadReason
+from schemas.topics import DUE, NOTIFICATIONS, RESOLUTIONS, Topic
+from tests.support.engine import LADDERS, notify, raw
+
+KIB = 1024
+
+
+def record(topic: Topic, value: AnyRecord) -> InputRecord:
+    """A record as an engine reads it."""
+    key, body, headers = raw(value, "id-1")
+    pairs = [(name, text if isinstance(text, bytes) else text.encode()) for name, text in headers.items()]
+    return InputRecord(topic, 0, 0, 0, key, body, list(pairs))
+
+
+def test_each_record_becomes_its_event() -> None:
+    """The `ce_id` goes along for what comes from outside; a notification gets the ladder of its kind."""
+    asked = notify("ada", "k")
+    put = r.PutRecipient(recipient="ada", profile=Profile())
+    resolve = r.Resolve(recipient="ada", dedup_key="k", resolution="paid")
+    erase = r.EraseRecipient(recipient="ada")
+    expected: list[tuple[Topic, AnyRecord, Event]] = [
+        (NOTIFICATIONS, asked, NotifyReceived(ce_id="id-1", notify=asked, ladder=LADDERS["payment"])),
+        (NOTIFICATIONS, put, RecipientPut(ce_id="id-1", put=put)),
+        (NOTIFICATIONS, erase, RecipientErased(ce_id="id-1", erase=erase)),
+        (RESOLUTIONS, resolve, ResolutionReceived(ce_id="id-1", resolve=resolve)),
+        (DUE, r.Due(recipient="ada", due_at=5), WokeUp(recipient="ada", due_at=5)),
+    ]
+    for topic, value, event in expected:
+        assert intake.read(record(topic, value), LADDERS) == event
+
+
+@pytest.mark.parametrize(
+    ("topic", "fits", "too_large"),
+    [
+        pytest.param(
+            NOTIFICATIONS,
+            notify("ada", "k", text="x" * (1023 * KIB)),
+            notify("ada", "k", text="x" * (1024 * KIB)),
+            id="notification",
+        ),
+        pytest.param(
+            NOTIFICATIONS,
+            r.PutRecipient(recipient="ada", profile=Profile(locale="x" * (255 * KIB))),
+            r.PutRecipient(recipient="ada", profile=Profile(locale="x" * (256 * KIB))),
+            id="profile",
+        ),
+        pytest.param(
+            RESOLUTIONS,
+            r.Resolve(recipient="ada", dedup_key="k", resolution="x" * (63 * KIB)),
+            r.Resolve(recipient="ada", dedup_key="k", resolution="x" * (64 * KIB)),
+            id="resolution",
+        ),
+        pytest.param(NOTIFICATIONS, notify("ada", "ä" * (8 * KIB)), notify("ada", "ä" * (8 * KIB) + "x"), id="name"),
+    ],
+)
+def test_what_is_too_large_is_told_apart(topic: Topic, fits: AnyRecord, too_large: AnyRecord) -> None:
+    """A record at its limit is an event, and one above it a dead letter with the reason."""
+    intake.read(record(topic, fits), LADDERS)
+    with pytest.raises(DecodeError) as error:
+        intake.read(record(topic, too_large), LADDERS)
+    assert error.value.reason is DeadReason.TOO_LARGE
