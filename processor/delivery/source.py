@@ -32,6 +32,7 @@ FOLLOWED = (RESOLUTIONS, RECIPIENTS, OUTCOMES)
 BATCH = 500
 POLL_SECONDS = 0.1
 REQUEST_SECONDS = 10.0
+RETRY_SECONDS = 0.2
 ASSIGN_SECONDS = 60.0
 """How long to go on asking for the offsets of a new assignment; well under the five minutes after which the group
 takes a member that does not poll for dead."""
@@ -280,7 +281,7 @@ def _patiently(ask: Callable[[], _T]) -> _T:
             if time.monotonic() > give_up or not (reason.retriable() or reason.code() in _PASSING):
                 raise
             _log.warning("assignment_waits", code=reason.name())
-            time.sleep(0.5)
+            time.sleep(RETRY_SECONDS)
 
 
 def _settings(config: DeliveryConfig) -> dict[str, str | int | bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from deploy.topics import ensure_topics
+from deploy.topics import topic_config
 from processor.delivery.channels_config import parse_channels
 from processor.delivery.config import DeliveryConfig
 from processor.delivery.service import run
@@ -25,9 +26,10 @@ from schemas.codec import AnyRecord, decode, encode, encode_key
 from schemas.envelope import Envelope, to_headers
 from schemas.profile import Profile
 from schemas.records import Delivery, Outcome, RecipientProfile, Resolve
-from schemas.topics import CLAIM_DEADLINE_MS, DELIVERIES, OUTCOMES, RECIPIENTS, RESOLUTIONS, Naming, Topic
+from schemas.topics import CLAIM_DEADLINE_MS, DEAD_LETTERS, DELIVERIES, OUTCOMES, RECIPIENTS, RESOLUTIONS, Naming, Topic
 from tests.support.eventually import eventually
-from tests.support.kafka import Record, produce, read_all
+from tests.support.kafka import Record, create_topics, produce, read_all
+from tests.support.kafka import Topic as TopicSpec
 
 STOP_SECONDS = 15.0
 
@@ -85,7 +87,10 @@ class Stage:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        ensure_topics(self.kafka, self.naming, partitions=self.partitions)
+        # Only what a worker uses: the whole catalogue would take seconds for each test.
+        wanted = (DELIVERIES, RESOLUTIONS, RECIPIENTS, OUTCOMES, DEAD_LETTERS)
+        specs = {self.naming(t): TopicSpec(self.partitions, topic_config(t)) for t in wanted}
+        create_topics(self.bootstrap, specs)
         write_templates(self.folder)
         (self.folder / "channels.toml").write_text(self.channels, encoding="utf-8")
         ladders = '[kinds.news]\nsteps = [{ channel = "push", after = "0s" }]\n'
@@ -166,7 +171,7 @@ class Stage:
             raise failures[0]
 
     def process(self, instance: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """A worker as a process of its own, as it runs in production. `close` ends it."""
+        """A worker as a process of its own, as it runs in production; its log is kept. `close` ends it."""
         settings = {
             "RUNG_KAFKA": self.bootstrap,
             "RUNG_TOPIC_PREFIX": self.naming.prefix,
@@ -176,9 +181,23 @@ class Stage:
             **(environ or {}),
         }
         clean = {name: value for name, value in os.environ.items() if not name.startswith("RUNG_")}
-        process = subprocess.Popen([sys.executable, "-m", "deploy.cli", "deliver"], env={**clean, **settings})
+        with self._log(instance).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "deploy.cli", "deliver"], env={**clean, **settings}, stderr=log
+            )
         self.processes.append(process)
         return process
+
+    def events(self, instance: str, name: str) -> list[dict[str, Any]]:
+        """The log lines of a process with this event name."""
+        path = self._log(instance)
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        # librdkafka writes lines of its own between ours.
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [line for line in found if line.get("event") == name]
+
+    def _log(self, instance: str) -> Path:
+        return self.folder / f"{instance}.log"
 
     def close(self) -> None:
         """End all processes that still run."""

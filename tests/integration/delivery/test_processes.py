@@ -34,18 +34,30 @@ def test_killed_after_the_providers_yes_the_second_call_has_the_same_key(make_st
     ]
 
 
+def _wait_for_calls(sink: Sink, count: int) -> None:
+    eventually(lambda: len(sink.calls()) > count, timeout=40)
+
+
 def test_a_second_worker_joins_while_calls_are_in_flight(make_stage: MakeStage, sink: Sink) -> None:
     """Partitions move from one worker to two and back: one call per key, and one outcome per claim."""
     stage = make_stage(concurrency=4)
     sink.answer({"match": {}, "per": "rule", "answers": [{"delay_ms": 150}], "repeat": True})
-    claims = [delivery(f"person-{n}") for n in range(160)]
+    claims = [delivery(f"person-{n}") for n in range(60)]
     stage.process("one")
     stage.deliver(*claims)
-    eventually(lambda: len(sink.calls()) >= 8, timeout=30)
+    eventually(lambda: sink.calls(), timeout=40)
     second = stage.process("two")
-    eventually(lambda: len(sink.calls()) >= 80, timeout=60)
+    # In batches, so that calls are in flight whenever the machine gets around to a rebalance.
+    while not any(event["partitions"] for event in stage.events("two", "partitions_assigned")):
+        claims += [delivery(f"person-{len(claims) + n}") for n in range(12)]
+        stage.deliver(*claims[-12:])
+        assert len(claims) < 2_000, "the second worker got no partitions"
+        _wait_for_calls(sink, len(claims) - 40)
+    claims += [delivery(f"person-{len(claims) + n}") for n in range(60)]
+    stage.deliver(*claims[-60:])
+    eventually(lambda: stage.events("two", "attempt"), timeout=40)
     assert end(second) == 0
-    outcomes = stage.outcomes(160, timeout=60)
+    outcomes = stage.outcomes(len(claims), timeout=60)
     calls = Counter(call["key"] for call in sink.calls())
     sent = {o.key for o in outcomes if o.outcome is OutcomeKind.SENT}
     handed_back = {o.key for o in outcomes if o.outcome is OutcomeKind.UNCLAIMED}
