@@ -64,9 +64,9 @@ def test_what_left_out_of_order_is_committed_as_such(delayed: Delayed) -> None:
     """While the first record still waits, those forwarded behind it stand in the committed metadata; a restarted
     process waits for the first one and does not repeat the others."""
     process = delayed.process()
-    dues = delayed.put([4_500, *([800] * 40)], tier="5s", key=lambda _: "one")
+    dues = delayed.put([8_000, *([800] * 40)], tier="30s", key=lambda _: "one")
     delayed.due(40)
-    ((low, done),) = eventually(lambda: list(progress(delayed, "delay.5s").values()))
+    ((low, done),) = eventually(lambda: list(progress(delayed, "delay.30s").values()))
     assert (low, done) == (0, set(range(1, 41)))
     process.send_signal(signal.SIGKILL)
     process.wait(10)

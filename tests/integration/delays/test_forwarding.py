@@ -33,7 +33,8 @@ def test_short_waits_are_never_early_and_soon_over(delayed: Delayed) -> None:
 
 def test_records_arrive_in_the_order_of_their_moments(delayed: Delayed) -> None:
     """Appended in any order, the records of a partition leave in the order of their moments, ties in the topic's."""
-    delayed.thread()
+    running = delayed.thread()
+    eventually(lambda: running.value("rung_delays_partitions") == 2 * len(TIERS))
     waits = [3_000 + 10 * (number // 2) for number in range(200)]
     random.Random(2).shuffle(waits)
     delayed.put(waits, tier="5s")
