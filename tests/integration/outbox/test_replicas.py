@@ -153,6 +153,8 @@ def test_a_position_of_an_older_epoch_changes_nothing(outbox: Outbox) -> None:
     assert store.save({3: position}, {3: 4}) == set()
     assert store.save({3: position}, {3: 5}, release=True) == set()
     assert outbox.sql("SELECT owner, epoch FROM rung.outbox_cursor WHERE bucket = 3") == [(new, 5)]
+    outbox.sql("UPDATE rung.outbox_cursor SET owner = %s, epoch = 6 WHERE bucket = 3", old)
+    assert store.save({3: position}, {3: 4}) == set(), "the same replica, under a lease that it has given up"
     store.close()
 
 
