@@ -1,5 +1,6 @@
 """From Kafka messages to rows of the journal; pure apart from the messages."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID, uuid5
@@ -17,6 +18,7 @@ from schemas.topics import DAY_MS, DELIVERY_EVENTS
 SERVICE = "journal"
 FOREIGN_IDS = UUID("0b8c9a52-6d0e-5c8e-8d53-1f4fb6c0a9d7")
 """The name space for event ids that are no UUIDs; ours are."""
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 FUTURE_LIMIT_MS = DAY_MS
 """How far ahead of this machine's clock an event may lie. Each day gets a partition, so a wild time would leave one
 that no retention ever reaches."""
@@ -163,6 +165,8 @@ def set_aside(message: Message, reason: DeadReason, detail: str, now: int, *, re
 def row_id(ce_id: str) -> str:
     """An event's id as the journal keeps it: the `ce_id`, or a UUID made of it where a foreign writer had another
     form."""
+    if _UUID.fullmatch(ce_id):
+        return ce_id
     try:
         return str(UUID(ce_id))
     except ValueError:

@@ -193,8 +193,8 @@ class Journal:
 
     def _checked(self, consumer: Consumer, partition: int, offset: int) -> int:
         """The offset to read from: the stored one, unless the topic cannot have it. Then say what happened."""
-        if offset == 0:
-            return 0
+        if offset == 0 or self._stop.is_set():
+            return offset
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=5)
         except KafkaException:
