@@ -97,11 +97,13 @@ def explain(identity: Id, dedup_key: MaybeKey = None, json: Json = False) -> Non
 COMMANDS = (notify, resolve, status, explain)
 
 
-def _notification_id(identity: str, dedup_key: str | None) -> UUID:
+def _notification_id(database: str, identity: str, dedup_key: str | None) -> UUID:
+    """The id that was given, or the one of the notification that the journal knows by recipient and key."""
     if dedup_key is not None:
+        from relay.journal import query
         from schemas.ids import notification_id
 
-        return notification_id(identity, dedup_key)
+        return query.find(database, identity, dedup_key) or notification_id(identity, dedup_key)
     try:
         return UUID(identity)
     except ValueError:
@@ -113,8 +115,9 @@ def _notification_id(identity: str, dedup_key: str | None) -> UUID:
 def _explanation(identity: str, dedup_key: str | None) -> Explanation:
     from relay.journal import query
 
+    database = _database()
     try:
-        found = query.explain(_database(), _notification_id(identity, dedup_key))
+        found = query.explain(database, _notification_id(database, identity, dedup_key))
     except psycopg.OperationalError as error:
         raise AskError(f"the database cannot be reached: {str(error).splitlines()[0]}") from None
     if found is not None:
