@@ -1,18 +1,21 @@
 """Read `channels.toml`: per channel an ordered list of providers, checked as a whole before anything starts.
 
-    [channels.email]
-    providers = [
-      { adapter = "smtp", name = "mail", host = "127.0.0.1", port = 2525, sender = "Rung <rung@example.test>",
-        timeout = "2s", rate = 50, concurrency = 8, unknown = "hold" },
-    ]
+    [[channels.email.providers]]
+    adapter = "smtp"
+    name = "mail"
+    host = "127.0.0.1"
+    port = 2525
+    sender = "Rung <rung@example.test>"
+    rate = 50
+    unknown = "hold"
 
     [channels.push]
     providers = [{ adapter = "webhook", url = "http://127.0.0.1:9000/push", secret_env = "PUSH_SECRET" }]
 
 Fields of every provider: `adapter` (smtp, webhook, console), `name` (default `<channel>-<adapter>`; a metric label),
-`timeout` of a call (2s), `rate` (calls per second over all workers; no limit if absent), `burst` (calls that may follow
-at once after a pause; a tenth of a second's worth, at least one), `concurrency` (calls in flight per worker; 16),
-`unknown` (what to do when a call may have been accepted: "resend", "lookup" or "hold").
+`timeout` of a call (2s, at most 5s), `rate` (calls per second over all workers; no limit if absent), `burst` (calls
+that may follow at once after a pause; a tenth of a second's worth, at least one), `concurrency` (calls in flight per
+worker; 16), `unknown` (what to do when a call may have been accepted: "resend", "lookup" or "hold").
 
 smtp: `host`, `port`, `sender`, `tls` ("auto" takes STARTTLS where offered, "starttls", "implicit", "none"),
 `username_env` and `password_env`. webhook: `url` (absent: the recipient's address is the URL), `secret_env` (for the
@@ -30,9 +33,11 @@ from email.utils import parseaddr
 from typing import Literal
 from urllib.parse import urlsplit
 
+from processor.domain.durations import format_duration
 from processor.domain.ladders import NAME
 from processor.domain.toml_table import Table
 from schemas.records import UnknownPolicy
+from schemas.topics import PROVIDER_TIMEOUT_LIMIT_MS
 
 DEFAULT_TIMEOUT_MS = 2_000
 DEFAULT_CONCURRENCY = 16
@@ -191,6 +196,9 @@ def _provider(channel: str, table: Table) -> ProviderConfig:
     timeout = table.duration("timeout", DEFAULT_TIMEOUT_MS)
     if timeout == 0:
         table.problem("timeout", "must be longer than 0s")
+    elif timeout > PROVIDER_TIMEOUT_LIMIT_MS:
+        limit = format_duration(PROVIDER_TIMEOUT_LIMIT_MS)
+        table.problem("timeout", f"must be at most {limit}: a call that takes longer would be made a second time")
     rate = _number(table, "rate")
     burst = _number(table, "burst", least=LEAST_BURST)
     if burst is None:

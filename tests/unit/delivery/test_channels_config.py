@@ -66,6 +66,7 @@ def test_the_order_of_providers_is_kept_and_rates_give_bursts() -> None:
         (_one('adapter = "webhook", url = "http://u:p@x"'), "url: must hold no user name"),
         (_one('adapter = "webhook", timeout = 2'), "timeout: must be a duration in quotes"),
         (_one('adapter = "webhook", timeout = "0s"'), "timeout: must be longer than 0s"),
+        (_one('adapter = "webhook", timeout = "6s"'), "timeout: must be at most 5s"),
         (_one('adapter = "webhook", rate = 0'), "rate: must be a number above 0"),
         (_one('adapter = "webhook", rate = inf'), "rate: must be a number above 0"),
         (_one('adapter = "webhook", burst = 0.5'), "burst: must be at least 1"),
