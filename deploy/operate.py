@@ -7,6 +7,7 @@ import os
 import typer
 
 from deploy.configuration import load_configuration
+from deploy.crash import armed
 from deploy.service_runner import run_service
 from deploy.settings import load
 from deploy.topics import ensure_topics
@@ -65,6 +66,7 @@ def outbox() -> None:
         naming=s.naming,
         replica=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
+        at=armed(s.crash_at),
     )
     run_service("outbox", s, lambda stop, registry: run(config, stop, registry))
 
@@ -76,7 +78,11 @@ def delays() -> None:
 
     s = load()
     config = DelaysConfig(
-        kafka=s.client, naming=s.naming, instance_id=s.instance_id, shutdown_seconds=s.shutdown_seconds
+        kafka=s.client,
+        naming=s.naming,
+        instance_id=s.instance_id,
+        shutdown_seconds=s.shutdown_seconds,
+        at=armed(s.crash_at),
     )
     run_service("delays", s, lambda stop, registry: run(config, stop, registry))
 
@@ -94,6 +100,7 @@ def processor() -> None:
         naming=s.naming,
         instance_id=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
+        at=armed(s.crash_at),
     )
     run_service("processor", s, lambda stop, registry: run(config, stop, registry))
 
@@ -114,6 +121,7 @@ def deliver() -> None:
         secrets=read_secrets(found.channels, os.environ, str(s.config_dir / "channels.toml")),
         instance_id=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
+        at=armed(s.crash_at),
     )
     run_service("deliver", s, lambda stop, registry: run(config, stop, registry))
 
@@ -131,6 +139,7 @@ def journal() -> None:
         instance_id=s.instance_id,
         retention_days=s.journal_retention_days,
         shutdown_seconds=s.shutdown_seconds,
+        at=armed(s.crash_at),
     )
     run_service("journal", s, lambda stop, registry: run(config, stop, registry))
 

@@ -61,6 +61,11 @@ class Settings(BaseSettings):
     cache_dir: Path | None = Field(
         default=None, description="where the embedded stack keeps Kafka's jars; `~/.cache/rung` if not set"
     )
+    crash_at: str = Field(
+        default="",
+        description="for tests of crashes alone: the point at which a service kills itself, `name` or `name:N` for "
+        "its N-th passing",
+    )
     maven_repository: str = Field(default="", description="a mirror to download Kafka's jars from")
 
     @field_validator("config_dir", "state_dir")

@@ -1,6 +1,6 @@
 """What a delivery worker is told at its start; it reads no environment and no files itself."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,3 +39,5 @@ class DeliveryConfig:
     times as long, so what a killed worker held is still called in time."""
     shutdown_seconds: float = 10.0
     """The limit for calls in flight to finish, at a stop and when partitions are taken away."""
+    at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called with each name of `points` as the service passes there; a test may end the process in it."""

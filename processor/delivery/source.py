@@ -120,8 +120,10 @@ class Source:
         """Commit in the background. A refusal is no harm: the next commit, or the next owner, repeats it."""
         positions = self._positions(offsets)
         if positions:
+            self._config.at("delivery.commit.before")
             with contextlib.suppress(KafkaException):
                 self._consumer.commit(offsets=positions, asynchronous=True)
+            self._config.at("delivery.commit.after")
 
     async def commit_now(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Commit and wait for it."""

@@ -233,6 +233,7 @@ class Worker:
             for claim in self._scheduler.expired(now):
                 self._admit(claim)
             for claim in self._scheduler.start(now, self._admit):
+                self._config.at("delivery.claim.after")
                 self._calls[claim] = self._loop.create_task(self._call(claim))
         except PublishError as error:
             self._failure = error
@@ -279,7 +280,10 @@ class Worker:
             # The last act before the call: other events may have come since the claim was taken out.
             if self._admit(claim):
                 self._metrics.wait.observe(max(0, now_ms() - claim.delivery.claimed_at) / 1000)
-                self._answered(claim, await self._caller.call(claim.delivery, provider))
+                self._config.at("delivery.call.before")
+                answer = await self._caller.call(claim.delivery, provider)
+                self._config.at("delivery.call.after")
+                self._answered(claim, answer)
         except asyncio.CancelledError:
             # Only a stop whose limit is over cancels a call.
             self._answered(claim, Answered(Unknown("interrupted")))
@@ -318,7 +322,12 @@ class Worker:
     def _publish(self, claim: Claim, outcome: Outcome) -> None:
         if claim.partition in self._partitions:
             self._answers.record(claim.partition, outcome, now_ms())
-        self._publisher.outcome(outcome, partial(self._settle, claim))
+        self._config.at("delivery.outcome.before")
+        self._publisher.outcome(outcome, partial(self._written, claim))
+
+    def _written(self, claim: Claim) -> None:
+        self._config.at("delivery.outcome.after")
+        self._settle(claim)
 
     def _settle(self, claim: Claim) -> None:
         partition = self._partitions.get(claim.partition)

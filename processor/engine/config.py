@@ -1,6 +1,6 @@
 """What the processor is told at its start."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,8 @@ class ProcessorConfig:
     memory_mib: int = 64
     """The most that RocksDB's cache takes, for all partitions; its write buffers come on top (8 MiB a partition)."""
     shutdown_seconds: float = 10.0
+    at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called with each name of `points` as the service passes there; a test may end the process in it."""
 
     def __repr__(self) -> str:
         """Without the client settings, which may hold secrets."""

@@ -88,7 +88,9 @@ class QuixEngine:
         topic = self._inputs[context.topic]
         record = InputRecord(topic, context.partition, context.offset, timestamp, key, value, headers)
         transaction = self._context.checkpoint.get_store_transaction(self._frame.stream_id, record.partition)
+        self._config.at("processor.decide.before")
         self._write(self._handler.handle(record, _Store(transaction)))
+        self._config.at("processor.outputs.after")
         if self._metrics is not None:
             self._metrics.lags[topic.name].processed(record.partition, timestamp)
 

@@ -48,8 +48,36 @@ MIB = 1024 * 1024
 OnBadMessage = Callable[[Message], None]
 
 
+class WatchedProducer(InternalProducer):
+    """The library's producer, which says when it passes the seams of a transaction."""
+
+    at: Callable[[str], None]
+
+    def begin_transaction(self) -> None:
+        """The state of the transaction before is on the disk by now."""
+        self.at("processor.state.after")
+        super().begin_transaction()  # type: ignore[no-untyped-call]
+
+    def commit_transaction(self, *args: Any, **kwargs: Any) -> None:
+        """Outputs and changelog are written and wait for the commit."""
+        self.at("processor.commit.before")
+        super().commit_transaction(*args, **kwargs)
+        self.at("processor.commit.after")
+
+
 class ProcessorApplication(Application):
     """The library's application with the differences that the module's text names."""
+
+    def _get_internal_producer(self, *args: Any, **kwargs: Any) -> InternalProducer:
+        """As the library makes it, from settings that it keeps to itself; only the class is another."""
+        producer = super()._get_internal_producer(*args, **kwargs)
+        producer.__class__ = WatchedProducer
+        return producer
+
+    def watch(self, at: Callable[[str], None]) -> None:
+        """Call `at` with the names of `points` that lie in a transaction's end."""
+        if isinstance(self._producer, WatchedProducer):
+            self._producer.at = at
 
     def _setup_signal_handlers(self) -> None:
         """Leave signals alone: they belong to the process, and only its main thread could set them."""
@@ -89,7 +117,7 @@ def application(config: ProcessorConfig, on_bad_message: OnBadMessage) -> Proces
     connection = ConnectionConfig.from_librdkafka_dict(dict(config.kafka), ignore_extras=True)
     known = connection.as_librdkafka_dict().keys()
     extra = {name: value for name, value in config.kafka.items() if name not in known}
-    return ProcessorApplication(
+    made = ProcessorApplication(
         broker_address=connection,
         consumer_group=config.group,
         auto_offset_reset="earliest",
@@ -104,6 +132,8 @@ def application(config: ProcessorConfig, on_bad_message: OnBadMessage) -> Proces
         on_consumer_error=on_consumer_error,
         loglevel=None,
     )
+    made.watch(config.at)
+    return made
 
 
 def ensure_changelog(config: ProcessorConfig, inputs: Iterable[str], timeout: float = 30.0) -> str:

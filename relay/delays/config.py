@@ -1,6 +1,6 @@
 """What the delayer is told at its start."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from schemas.topics import Naming
@@ -32,6 +32,8 @@ class DelaysConfig:
     session_timeout_seconds: float = 10.0
     """After how long without a sign of life this instance's partitions go to another one."""
     shutdown_seconds: float = 10.0
+    at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called with each name of `points` as the service passes there; a test may end the process in it."""
 
     def __post_init__(self) -> None:
         for name in ("read_ahead", "read_ahead_last", "read_ahead_bytes", "batch_size"):

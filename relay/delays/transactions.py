@@ -86,10 +86,14 @@ class Transactions:
         self._refused = []
         try:
             self._producer.begin_transaction()
+            self._config.at("delays.forward.before")
             for item in outputs:
                 self._produce(item, deadline)
+            self._config.at("delays.forward.after")
             self._call(lambda t: self._producer.send_offsets_to_transaction(positions, group, t), deadline)
+            self._config.at("delays.commit.before")
             self._call(self._producer.commit_transaction, deadline)
+            self._config.at("delays.commit.after")
         except KafkaException as error:
             self._abort(error.args[0], deadline)
 

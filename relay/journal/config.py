@@ -1,6 +1,6 @@
 """What the journal is told at its start."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from schemas.topics import Naming
@@ -28,6 +28,8 @@ class JournalConfig:
     session_timeout_seconds: float = 10.0
     """After how long without a sign of life this replica's partitions go to another one."""
     shutdown_seconds: float = 10.0
+    at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called with each name of `points` as the service passes there; a test may end the process in it."""
 
     def __post_init__(self) -> None:
         for name in ("retention_days", "batch_size"):

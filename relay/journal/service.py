@@ -133,8 +133,11 @@ class Journal:
             self._days |= missing
         self._dead.write(batch.set_aside)
         expected = {p: self._assigned[p].stored for p in batch.next_offsets}
+        self._config.at("journal.transaction.before")
         try:
-            return self._store.write(batch.entries, expected, batch.next_offsets, lambda bad: self._refuse(batch, bad))
+            new = self._store.write(batch.entries, expected, batch.next_offsets, lambda bad: self._refuse(batch, bad))
+            self._config.at("journal.transaction.after")
+            return new
         except FencedError:
             # Where the connection broke in a commit, the offsets tell whether that commit stands.
             if self._commit_may_stand and self._store.positions(list(batch.next_offsets)) == batch.next_offsets:
@@ -167,10 +170,12 @@ class Journal:
     def _show_progress(self, consumer: Consumer, batch: Batch) -> None:
         """Commit to the group as well, for the tools that watch lag there; the table is what counts."""
         done = [TopicPartition(self._topic, p, o) for p, o in batch.next_offsets.items()]
+        self._config.at("journal.commit.before")
         try:
             consumer.commit(offsets=done, asynchronous=True)
         except KafkaException as error:
             log.debug("group_commit_failed", code=error.args[0].name())
+        self._config.at("journal.commit.after")
 
     # Positions
 

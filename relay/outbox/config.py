@@ -1,6 +1,6 @@
 """Settings of the outbox relay."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from schemas.topics import Naming
@@ -46,3 +46,5 @@ class OutboxConfig:
     """The first pause after Kafka or PostgreSQL failed; it doubles."""
     max_backoff_seconds: float = 5.0
     shutdown_seconds: float = 10.0
+    at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called with each name of `points` as the service passes there; a test may end the process in it."""

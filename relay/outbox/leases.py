@@ -169,11 +169,15 @@ class Leases:
                 raise LeaseLostError("another replica found it expired")
             share = fair_share(str(self._replica), replicas)
             owned = self._owned(connection)
-            if len(owned) < share:
+            claimed = len(owned) < share
+            if claimed:
+                self._config.at("outbox.lease.before")
                 self._claim(connection, share - len(owned))
                 owned = self._owned(connection)
         # Only what was committed counts; if the answer to a commit is lost, the next round reads what it did.
         self._share = Share(owned, frozenset(sorted(owned)[share:]))
+        if claimed:
+            self._config.at("outbox.lease.after")
 
     def _owned(self, connection: psycopg.Connection[TupleRow]) -> dict[int, Lease]:
         rows = connection.execute(queries.OWNED, {"replica": self._replica}).fetchall()

@@ -123,8 +123,10 @@ class Session:
         looks = [g for g in groups if g not in walks]
         self._sparse.clear()
         started = time.monotonic()
+        config.at("outbox.read.before")
         pages = self._query(lambda: self._store.read(looks, config.page_rows, config.page_bytes)) or []
         if pages:
+            config.at("outbox.read.after")
             self._metrics.poll_seconds.observe(time.monotonic() - started)
             self._snapshot = Snapshot.parse(pages[0].snapshot)
         for page in pages:
@@ -158,6 +160,7 @@ class Session:
     def _hand_over(self, row: Row, entry: Entry, record: Outgoing) -> None:
         acknowledged = partial(self._acknowledged, row.bucket, entry, record.topic.name)
         refused = partial(self._refuse, row, entry)
+        self._config.at("outbox.publish.before")
         while self._cut_off or not self._publisher.send(record, acknowledged, refused):
             self._leases.check()
             if self._publisher.broken is not None or self._stop.is_set():
@@ -166,10 +169,13 @@ class Session:
             if self._cut_off:
                 return
             self._publisher.poll(0.05)
+        self._config.at("outbox.publish.after")
 
     def _acknowledged(self, bucket: int, entry: Entry, topic: str) -> None:
+        self._config.at("outbox.acknowledge.before")
         self._progress.settle(bucket, entry)
         self._metrics.published.labels(topic).inc()
+        self._config.at("outbox.acknowledge.after")
 
     def _refuse(self, row: Row, entry: Entry, reason: DeadReason, detail: str) -> None:
         """Kafka does not take this one. It may come up again, if the producer broke over it."""
@@ -227,9 +233,11 @@ class Session:
         positions = self._progress.done(buckets)
         if not positions:
             return
+        self._config.at("outbox.cursor.before")
         kept = self._query(lambda: self._store.save(positions, self._epochs, release))
         if kept is None:
             return
+        self._config.at("outbox.cursor.after")
         if kept != set(positions):
             raise LeaseLostError("positions were refused: the epoch of a bucket moved on")
         self._progress.stored(positions)
