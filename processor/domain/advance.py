@@ -97,7 +97,8 @@ def _next_due(draft: Draft) -> tuple[str, Notification, Step] | None:
                         notification,
                         Reason.WAITING_FOR_ORDER,
                         step=step,
-                        cause="order",
+                        # Between two waits it may have been moved by quiet hours, or claimed and taken back.
+                        cause=f"order:{step.due_at}:{step.claim}",
                         due_at=step.due_at,
                     )
     return None
@@ -109,9 +110,7 @@ def _held_back(draft: Draft, notification: Notification, step: Step) -> bool:
     if ladder is None or ladder.ordering != "strict" or step.attempts > 0:
         return False
     return any(
-        other.channel == step.channel
-        and other.state in OPEN
-        and (other.state is StepState.CLAIMED or other.attempts > 0 or other.due_at <= draft.now)
+        other.channel == step.channel and other.state in OPEN and (other.claim > 0 or other.due_at <= draft.now)
         for _, earlier in _open(draft)
         if earlier.order < notification.order
         for other in earlier.steps
@@ -123,6 +122,7 @@ def _decide_step(draft: Draft, key: str, notification: Notification, step: Step)
     ladder = notification.ladder
     if ladder is None:  # cannot be for an open notification; total all the same
         suppress(draft, key, step, Reason.LADDER_ENDED)
+        end_if_done(draft, key)
         return False
     stop = _stop_reason(draft, notification, step)
     if stop is not None:
@@ -156,7 +156,8 @@ def defer(draft: Draft, key: str, notification: Notification, step: Step, to: in
         notification,
         Reason.QUIET_HOURS,
         step=step,
-        cause=to,
+        # One end of quiet hours may move a step twice: as planned, and again once it was promoted.
+        cause=f"{step.due_at}:{step.claim}:{to}",
         due_at=step.due_at,
         next_due_at=to,
     )

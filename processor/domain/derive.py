@@ -20,9 +20,10 @@ def attempt_key(notification_id: UUID, step_no: int) -> str:
     return f"{notification_id}:{step_no}"
 
 
-def event_id(notification_id: UUID, kind: EventType, step_no: int | None, cause: object) -> str:
-    """The id of a delivery event: the same decision made again yields the same id."""
-    return str(uuid5(NAMESPACE, f"{notification_id}|{kind}|{step_no}|{cause}"))
+def event_id(notification_id: UUID, order: int, kind: EventType, step_no: int | None, cause: object) -> str:
+    """The id of a delivery event: the same decision made again yields the same id. The order of acceptance keeps apart
+    two notifications of one dedup key: once the first has left the state, the key, and so the id, may come again."""
+    return str(uuid5(NAMESPACE, f"{notification_id}|{order}|{kind}|{step_no}|{cause}"))
 
 
 def fingerprint(text: str) -> str:
@@ -33,6 +34,11 @@ def fingerprint(text: str) -> str:
 def body_hash(notify: Notify) -> str:
     """What makes two requests with one dedup key the same: kind, data and expiry, whatever the order of keys."""
     return blake2b(_SORTED.encode((notify.kind, notify.data, notify.expires_at)), digest_size=16).hexdigest()
+
+
+def bounded(number: int, most: int) -> int:
+    """A number from outside within 0 and `most`: JSON's numbers have no end, and those of its readers do."""
+    return max(0, min(number, most))
 
 
 def backoff_ms(policy: RetryPolicy, attempt: int, key: str) -> int:

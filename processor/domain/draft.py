@@ -116,5 +116,5 @@ class Draft:
             at=self.now,
             **fields,
         )
-        identity = event_id(notification.notification_id, kind, number, cause)
+        identity = event_id(notification.notification_id, notification.order, kind, number, cause)
         self.commands.append(Emit(event_id=identity, type=kind, event=event))

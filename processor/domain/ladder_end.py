@@ -16,6 +16,7 @@ LEFT = frozenset({StepState.SENT, StepState.HELD})
 """States of a step whose message has left, or may have."""
 UNREACHABLE = frozenset({Reason.CONTACT_DEAD, Reason.NO_ADDRESS, Reason.PREFERENCE})
 """Reasons for which the channel is no way to the person: the next step does not wait for its time."""
+_KNOWN = {reason.value: reason for reason in Reason}
 STOPPED_BY: dict[End, Reason] = {
     End.RESOLVED: Reason.RESOLVED,
     End.EXPIRED: Reason.EXPIRED,
@@ -69,9 +70,12 @@ def suppress(draft: Draft, dedup_key: str, step: Step, why: Reason, detail: str 
 
 
 def promote_next(draft: Draft, dedup_key: str, step: Step, why: Reason) -> None:
-    """A step that cannot reach the person makes the next one due now, instead of leaving them in silence."""
+    """A step that cannot reach the person makes the next one due now, instead of leaving them in silence. A next one
+    that has left, or is in a worker's hands, breaks the silence itself, and the rest keeps its time."""
     notification = draft.notifications[dedup_key]
     for later in notification.steps[step.step_no + 1 :]:
+        if later.state is StepState.CLAIMED or later.state in LEFT:
+            return
         if later.state is StepState.PENDING:
             if later.due_at > draft.now and later.attempts == 0:
                 draft.set_step(dedup_key, replace(later, due_at=draft.now))
@@ -81,7 +85,8 @@ def promote_next(draft: Draft, dedup_key: str, step: Step, why: Reason) -> None:
                     notification,
                     Reason.PROMOTED,
                     step=later,
-                    cause=step.step_no,
+                    # Quiet hours may move it back, and then it may be promoted once more.
+                    cause=f"{step.step_no}:{later.due_at}",
                     detail=why,
                     due_at=later.due_at,
                     next_due_at=draft.now,
@@ -98,7 +103,8 @@ def end_if_done(draft: Draft, dedup_key: str) -> None:
         draft.emit(EventType.FINISHED, dedup_key, notification, Reason.LADDER_ENDED, depth=depth(notification))
         end(draft, dedup_key, End.FINISHED, Reason.LADDER_ENDED)
         return
-    reason = Reason(notification.steps[-1].reason or Reason.LADDER_ENDED)
+    # A later release may have written a reason that this one does not know.
+    reason = _KNOWN.get(notification.steps[-1].reason or "", Reason.LADDER_ENDED)
     if reason in {Reason.CONSENT_WITHDRAWN, Reason.PREFERENCE}:
         # The person did not want it: an end like any other, and nobody's failure.
         draft.emit(EventType.FINISHED, dedup_key, notification, reason, depth=0)

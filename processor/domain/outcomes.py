@@ -1,7 +1,8 @@
 """What workers and receipts report, and what follows from it.
 
-A fact from the provider (sent, rejected, a receipt) counts whichever claim it belongs to. A report about a claim
-(failed, unknown, unclaimed, suppressed) counts only for the claim that is current: an older one has been decided anew.
+A fact about the message (sent, a receipt) counts whichever claim it belongs to. A report about a claim (failed,
+unknown, unclaimed, suppressed) counts only for the claim that is current: an older one has been decided anew. A refusal
+counts for the last claim, current or taken back: an older one may have gone to another address.
 """
 
 from typing import assert_never
@@ -9,9 +10,10 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from processor.domain.advance import reopened
-from processor.domain.derive import backoff_ms, fingerprint
+from processor.domain.derive import attempt_key, backoff_ms, bounded, fingerprint
 from processor.domain.draft import Draft
-from processor.domain.ladder_end import LEFT, OPEN, STOPPED_BY, end, end_if_done, promote_next, suppress
+from processor.domain.durations import LIMIT_MS
+from processor.domain.ladder_end import OPEN, STOPPED_BY, depth, end, end_if_done, promote_next, suppress
 from processor.domain.model import OutcomeReceived
 from processor.domain.requests import too_late
 from schemas.profile import DeadContact
@@ -22,6 +24,11 @@ from schemas.state import End, Notification, Step, StepState
 _WORKER_STOPS = {
     reason.value: reason for reason in (Reason.RESOLVED, Reason.CONSENT_WITHDRAWN, Reason.ERASED, Reason.EXPIRED)
 }
+_COUNT_LIMIT = 2**31 - 1
+"""The most that a count from outside is published as, so that every reader can hold it."""
+_REST_MS = 5_000
+"""How long a step rests once it was handed back before. Workers that are overloaded, or whose clock is ahead of ours by
+a claim's deadline, would otherwise be given the same step in a circle, as fast as Kafka is."""
 
 
 def outcome(draft: Draft, event: OutcomeReceived) -> Reason:
@@ -66,33 +73,32 @@ def _emit(
     draft: Draft, kind: EventType, step: Step, report: Outcome, reason: Reason, next_due_at: int | None = None
 ) -> None:
     """An event about what a provider answered."""
+    notification = draft.notifications[report.dedup_key]
     draft.emit(
         kind,
         report.dedup_key,
-        draft.notifications[report.dedup_key],
+        notification,
         reason,
         step=step,
         cause=report.claim,
         provider=report.provider,
-        attempt=report.attempt or None,
-        key=report.key,
+        attempt=bounded(report.attempt, _COUNT_LIMIT) or None,
+        key=attempt_key(notification.notification_id, step.step_no),
         detail=report.reason or None,
         due_at=step.due_at,
         next_due_at=next_due_at,
         provider_ref=report.provider_ref,
-        latency_ms=report.latency_ms,
+        latency_ms=None if report.latency_ms is None else bounded(report.latency_ms, _COUNT_LIMIT),
     )
 
 
 def _sent(draft: Draft, notification: Notification, step: Step, report: Outcome) -> Reason:
-    if step.state is StepState.SENT:
+    if step.state is StepState.SENT or step.reason == Reason.BOUNCED:
+        # A receipt was faster than the worker, and has said so already.
         return Reason.STALE_OUTCOME
     key = report.dedup_key
-    draft.set_step(key, replace(step, state=StepState.SENT, claim_deadline=None, reason=None, waiting=False))
-    _emit(draft, EventType.STEP_SENT, step, report, Reason.SENT)
+    _left(draft, notification, step, report)
     if notification.ended is not None:
-        if notification.ended is not End.DEAD:
-            too_late(draft, key, Reason.IN_FLIGHT, step, None)
         return Reason.IN_FLIGHT
     if notification.ladder is not None and notification.ladder.stop_on == "sent":
         _finish(draft, key, Reason.STOPPED_BY_SENT)
@@ -101,15 +107,25 @@ def _sent(draft: Draft, notification: Notification, step: Step, report: Outcome)
     return Reason.SENT
 
 
+def _left(draft: Draft, notification: Notification, step: Step, report: Outcome) -> None:
+    """The message has left, once: by the worker's word, or by a receipt that came before it."""
+    key = report.dedup_key
+    draft.set_step(key, replace(step, state=StepState.SENT, claim_deadline=None, reason=None, waiting=False))
+    _emit(draft, EventType.STEP_SENT, step, report, Reason.SENT)
+    if notification.ended not in {None, End.DEAD}:
+        too_late(draft, key, Reason.IN_FLIGHT, step, None)
+
+
 def _finish(draft: Draft, key: str, why: Reason) -> None:
     notification = draft.notifications[key]
-    left = sum(s.state in LEFT for s in notification.steps)
-    draft.emit(EventType.FINISHED, key, notification, why, depth=left)
+    draft.emit(EventType.FINISHED, key, notification, why, depth=depth(notification))
     end(draft, key, End.FINISHED, why)
 
 
 def _rejected(draft: Draft, notification: Notification, step: Step, report: Outcome) -> Reason:
-    if step.state not in OPEN:
+    # A step that was given up when its claim was lost is told late, and the address is dead all the same.
+    refusable = step.state in OPEN or step.state is StepState.SUPPRESSED
+    if not refusable or report.claim != step.claim or step.claim == 0:
         return Reason.STALE_OUTCOME
     key = report.dedup_key
     draft.set_step(
@@ -149,7 +165,7 @@ def _failed(draft: Draft, notification: Notification, step: Step, report: Outcom
         end_if_done(draft, key)
         return Reason.ATTEMPTS_EXHAUSTED
     if report.retry_after_ms is not None:
-        reason, wait = Reason.RETRY_AFTER, max(0, report.retry_after_ms)
+        reason, wait = Reason.RETRY_AFTER, bounded(report.retry_after_ms, LIMIT_MS)
     else:
         reason, wait = Reason.RETRY, backoff_ms(retry, step.attempts, report.key)
     _again(draft, key, step, draft.now + wait)
@@ -182,19 +198,21 @@ def _unknown(draft: Draft, notification: Notification, step: Step, report: Outco
         return reason
     lookup = report.unknown_policy is UnknownPolicy.LOOKUP
     due_at = draft.now + backoff_ms(retry, step.attempts, report.key)
-    _again(draft, key, replace(step, lookup=lookup, provider=report.provider), due_at)
+    _again(draft, key, replace(step, lookup=lookup, provider=report.provider or step.provider), due_at)
     reason = Reason.LOOKUP if lookup else Reason.RETRY
     _emit(draft, EventType.STEP_UNKNOWN, step, report, reason, next_due_at=due_at)
     return reason
 
 
 def _unclaimed(draft: Draft, notification: Notification, step: Step, report: Outcome) -> Reason:
-    """The worker came to it after its deadline and did not call: no attempt is used up, and it is decided afresh."""
+    """The worker came to it after its deadline and did not call: no attempt is used up, and it is decided afresh, at
+    once the first time."""
     if notification.ended is not None:
         why = STOPPED_BY[notification.ended]
         suppress(draft, report.dedup_key, step, why, detail=Reason.UNCLAIMED)
         return why
-    draft.set_step(report.dedup_key, reopened(step, draft.now, Reason.UNCLAIMED))
+    rest = _REST_MS if step.claim > step.attempts else 0
+    draft.set_step(report.dedup_key, reopened(step, draft.now + rest, Reason.UNCLAIMED))
     return Reason.UNCLAIMED
 
 
@@ -203,8 +221,9 @@ def _suppressed(draft: Draft, notification: Notification, step: Step, report: Ou
     why = _WORKER_STOPS.get(report.reason, Reason.RESOLVED)
     unused = replace(step, attempts=step.attempts - 1)
     suppress(draft, report.dedup_key, unused, why, detail="before_call")
-    if notification.ended is None and why is not Reason.RESOLVED:
-        # A resolution that the worker has seen is on its way here, and will end the notification by its own name.
+    if notification.ended is None and why not in {Reason.RESOLVED, Reason.EXPIRED}:
+        # A resolution that the worker has seen is on its way here, and the expiry's wake-up is: they will end the
+        # notification by their own names.
         end_if_done(draft, report.dedup_key)
     return why
 
@@ -212,8 +231,10 @@ def _suppressed(draft: Draft, notification: Notification, step: Step, report: Ou
 def _delivered(draft: Draft, notification: Notification, step: Step, report: Outcome) -> Reason:
     """A receipt is proof that the message left, whatever was known before."""
     key = report.dedup_key
-    if step.state is not StepState.SENT:
-        draft.set_step(key, replace(step, state=StepState.SENT, claim_deadline=None, reason=None, waiting=False))
+    if step.reason == Reason.BOUNCED:
+        draft.set_step(key, replace(step, state=StepState.SENT, reason=None))
+    elif step.state is not StepState.SENT:
+        _left(draft, notification, step, report)
     _emit(draft, EventType.STEP_DELIVERED, step, report, Reason.DELIVERED)
     if notification.ended is None:
         if notification.ladder is not None and notification.ladder.stop_on in {"sent", "delivered"}:
@@ -228,6 +249,8 @@ def _bounced(draft: Draft, notification: Notification, step: Step, report: Outco
     key = report.dedup_key
     if step.state is StepState.REJECTED:
         return Reason.STALE_OUTCOME
+    if step.state is not StepState.SENT:
+        _left(draft, notification, step, report)
     draft.set_step(
         key,
         replace(step, state=StepState.REJECTED, claim_deadline=None, reason=Reason.BOUNCED, waiting=False),

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from processor.domain.advance import allowed, defer
-from processor.domain.derive import attempt_key, body_hash, fingerprint
+from processor.domain.derive import attempt_key, body_hash, bounded, fingerprint
 from processor.domain.draft import Draft
 from processor.domain.ladder_end import RETENTION_MS, depth, end, last_left
 from processor.domain.model import NotifyReceived, RecipientErased, RecipientPut, ResolutionReceived, SetAside
@@ -21,11 +21,11 @@ def notify(draft: Draft, event: NotifyReceived) -> Reason:
     if draft.seen_before(event.ce_id):
         return Reason.REDELIVERED
     key = event.notify.dedup_key
-    first = draft.notifications.get(key)
-    if first is not None:
-        return _repeat(draft, event, first)
-    if event.ladder is None:
-        return _unknown_kind(draft, event.notify)
+    holder = _holder(draft, event.notify)
+    if holder is not None:
+        return _repeat(draft, event, holder)
+    if event.ladder is None or not event.ladder.steps:
+        return _unknown_kind(draft, event)
     draft.remember(event.ce_id)
     _accept(draft, event.notify, event.ladder)
     early = draft.early.pop(key, None)
@@ -35,20 +35,32 @@ def notify(draft: Draft, event: NotifyReceived) -> Reason:
     return Reason.RESOLVED_EARLY
 
 
-def _repeat(draft: Draft, event: NotifyReceived, first: Notification) -> Reason:
+def _holder(draft: Draft, request: Notify) -> str | None:
+    """The dedup key of the notification that stands where the request would: under its dedup key, or under its id.
+    Two notifications with one id would share the keys of their attempts, and providers would drop the second one."""
+    if request.dedup_key in draft.notifications:
+        return request.dedup_key
+    same_id = (k for k, n in draft.notifications.items() if n.notification_id == request.notification_id)
+    return next(same_id, None)
+
+
+def _repeat(draft: Draft, event: NotifyReceived, holder: str) -> Reason:
     draft.remember(event.ce_id)
-    key = event.notify.dedup_key
-    if first.body_hash == body_hash(event.notify):
-        draft.emit(EventType.DUPLICATE, key, first, Reason.DUPLICATE, cause=event.ce_id)
+    first = draft.notifications[holder]
+    if holder == event.notify.dedup_key and first.body_hash == body_hash(event.notify):
+        draft.emit(EventType.DUPLICATE, holder, first, Reason.DUPLICATE, cause=event.ce_id)
         return Reason.DUPLICATE
-    draft.emit(EventType.CONFLICT, key, first, Reason.CONFLICT, cause=event.ce_id)
+    draft.emit(EventType.CONFLICT, holder, first, Reason.CONFLICT, cause=event.ce_id)
     detail = f"notification {first.notification_id} stands for this dedup key, with another body"
+    if holder != event.notify.dedup_key:
+        detail = f"notification {first.notification_id} stands for this id, under another dedup key"
     draft.commands.append(SetAside(reason=DeadReason.CONFLICT, detail=detail))
     return Reason.CONFLICT
 
 
-def _unknown_kind(draft: Draft, request: Notify) -> Reason:
+def _unknown_kind(draft: Draft, event: NotifyReceived) -> Reason:
     """No ladder, so no notification and no trace of the key: a corrected request may use it."""
+    request = event.notify
     refused = Notification(
         notification_id=request.notification_id,
         kind=request.kind,
@@ -58,7 +70,8 @@ def _unknown_kind(draft: Draft, request: Notify) -> Reason:
         expires_at=draft.now,
         steps=(),
     )
-    draft.emit(EventType.DEAD, request.dedup_key, refused, Reason.UNKNOWN_KIND)
+    # The corrected request may have an end of its own, and these are two facts.
+    draft.emit(EventType.DEAD, request.dedup_key, refused, Reason.UNKNOWN_KIND, cause=event.ce_id)
     detail = f"no ladder for kind {request.kind[:80]!r}; add it to ladders.toml and redrive"
     draft.commands.append(SetAside(reason=DeadReason.UNKNOWN_KIND, detail=detail))
     return Reason.UNKNOWN_KIND
@@ -78,7 +91,7 @@ def _accept(draft: Draft, request: Notify, ladder: Ladder) -> None:
         body_hash=body_hash(request),
         order=draft.accepted,
         accepted_at=draft.now,
-        expires_at=latest if request.expires_at is None else min(latest, request.expires_at),
+        expires_at=latest if request.expires_at is None else bounded(request.expires_at, latest),
         steps=steps,
         ladder=ladder,
         data=request.data,
@@ -131,7 +144,7 @@ def _resolve_open(draft: Draft, key: str, why: Reason, word: str) -> None:
         why,
         step=last_left(notification),
         depth=depth(notification),
-        detail=word,
+        detail=word or None,
     )
     end(draft, key, End.RESOLVED, why)
 
@@ -175,7 +188,7 @@ def put_recipient(draft: Draft, event: RecipientPut) -> Reason:
 
 def erase_recipient(draft: Draft, event: RecipientErased) -> Reason:
     """Everything pending stops and every personal field goes; ids stay for the retention time, so that a repeat of an
-    older record does not bring the person back."""
+    older record does not bring the person back, and a resolution that waits still wins."""
     if draft.seen_before(event.ce_id):
         return Reason.REDELIVERED
     draft.remember(event.ce_id)
@@ -183,9 +196,11 @@ def erase_recipient(draft: Draft, event: RecipientErased) -> Reason:
         if notification.ended is None:
             draft.emit(EventType.ERASED, key, notification, Reason.ERASED, depth=depth(notification))
             end(draft, key, End.ERASED, Reason.ERASED)
+        for step in draft.notifications[key].steps:
+            draft.set_step(key, replace(step, address_hash=None))
     draft.profile = None
     draft.dead_contacts = {}
-    draft.early = {}
+    draft.early = {key: replace(early, resolution="") for key, early in draft.early.items()}
     draft.forget_at = draft.now + RETENTION_MS
     draft.publish_profile()
     return Reason.ERASED
