@@ -111,9 +111,21 @@ def _decode_value(decoder: msgspec.json.Decoder[_T], value: bytes) -> _T:
     try:
         return decoder.decode(value)
     except msgspec.ValidationError as error:
-        raise DecodeError(DeadReason.BAD_FIELD, str(error)) from error
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DecodeError(_not_json_reason(value), str(error) or type(error).__name__) from error
+        raise DecodeError(DeadReason.BAD_FIELD, _place(error)) from error
+    except msgspec.DecodeError as error:
+        raise DecodeError(_not_json_reason(value), str(error)) from error
+    except (ValueError, RecursionError) as error:
+        # Their texts may quote the value.
+        raise DecodeError(_not_json_reason(value), f"the value cannot be read ({type(error).__name__})") from error
+
+
+def _place(error: msgspec.ValidationError) -> str:
+    """The path and the type that was expected, as the library says it. Of a word that is not among an enum's it quotes
+    the word, which is content; the path stands last and has no names of a map's keys."""
+    message = str(error)
+    if not message.startswith("Invalid enum value"):
+        return message
+    return f"Expected one of the words that the schema lists - at {message.rpartition(' - at ')[2]}"
 
 
 def _not_json_reason(value: bytes) -> DeadReason:

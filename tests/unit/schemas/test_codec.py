@@ -83,6 +83,41 @@ def test_each_fault_has_its_reason(key: bytes | None, value: bytes | None, heade
     assert reason_of(key, value, headers) == reason
 
 
+OUTCOME = b'{"notification_id":"%s","recipient":"r","dedup_key":"d","step_no":0,"channel":"c","key":"k",%s}'
+SOME_ID = b"5f0c7c1e-8a2b-5d0e-9a53-5b1d4f6f2c11"
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (OUTCOME % (SOME_ID, b'"outcome":"pass-word","at":1'), "$.outcome"),
+        (OUTCOME % (SOME_ID, b'"outcome":"x - at `$.pass-word`","at":1'), "$.outcome"),
+        (OUTCOME % (SOME_ID, b'"outcome":"sent","at":"pass-word"'), "Expected `int`, got `str` - at `$.at`"),
+        (OUTCOME % (b"pass-word", b'"outcome":"sent","at":1'), "$.notification_id"),
+        (b'{"recipient":"r","x":' + b"[" * 100_000 + b'"pass-word"', "RecursionError"),
+        (b'{"recipient":"r",pass-word', "byte"),
+    ],
+)
+def test_what_is_told_of_a_fault_is_its_place_and_no_content(value: bytes, place: str) -> None:
+    """The detail of a dead letter goes to logs and people: the path and what was expected, never what stood there."""
+    with pytest.raises(DecodeError) as caught:
+        decode(topics.OUTCOMES, b"r", value, {**HEADERS, "ce_type": b"rung.outcome"})
+    assert place in caught.value.detail
+    assert "pass-word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [("ce_time", b"pass-word"), ("ce_time", b"2026-05-01T12:00:00"), ("ce_specversion", b"pass-word")],
+)
+def test_what_is_told_of_a_header_is_its_name(header: str, value: bytes) -> None:
+    """The name of the header is told, and not what it held."""
+    with pytest.raises(DecodeError) as caught:
+        decode(topics.RESOLUTIONS, b"r", RESOLVE, {**HEADERS, header: value})
+    assert header in caught.value.detail
+    assert value.decode() not in str(caught.value)
+
+
 def test_a_type_belongs_to_its_topics() -> None:
     """A type that another topic carries is unknown on this one, and on dead-letters every type is."""
     assert reason_of(b"r", RESOLVE, HEADERS, topics.NOTIFICATIONS) == DeadReason.UNKNOWN_TYPE
