@@ -27,6 +27,7 @@ for command in people.COMMANDS:
 for service in operate.SERVICE_COMMANDS:
     app.command(rich_help_panel="Services")(service)
 app.command()(operate.migrate)
+app.command()(operate.audit)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Annotated
 
 import typer
 
@@ -160,6 +161,33 @@ def api() -> None:
         shutdown_seconds=s.shutdown_seconds,
     )
     run_service("api", s, lambda stop, registry: run(config, stop, registry))
+
+
+def audit(
+    once: Annotated[
+        bool, typer.Option("--once/--continuous", help="One run with a report, or rounds for ever.")
+    ] = True,
+    since: Annotated[str | None, typer.Option(help="RFC 3339 time to audit from; else all that is kept.")] = None,
+    settle: Annotated[
+        float | None, typer.Option(min=0, help="Seconds that a request may take to be answered; 10, or 300 for ever.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Seconds that a step may be late, beyond a claim's own.")
+    ] = 60,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds.")] = 10,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(help="Address of a journal's metrics, to be held against the recount; repeatable."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Check what was promised against outbox, delivery-events and journal; exits 1 if a promise was not kept."""
+    from deploy.auditing import Wanted, audit_for_ever, audit_once
+
+    wanted = Wanted(since, settle, tolerance, interval, tuple(metrics or ()))
+    if once:
+        raise typer.Exit(audit_once(load(), wanted, as_json=json))
+    audit_for_ever(load(), wanted)
 
 
 SERVICE_COMMANDS = (outbox, delays, processor, deliver, journal, api)

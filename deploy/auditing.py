@@ -1,0 +1,111 @@
+"""`rung audit`: where the system is, how patient the audit is, and what the shell is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import psycopg
+from confluent_kafka import KafkaException
+from rich.console import Console
+
+from deploy import logs, running
+from deploy.people import AskError
+from deploy.service_runner import run_service
+from deploy.settings import Settings
+from relay.audit.config import AuditConfig
+from schemas.topics import Naming
+
+VIOLATED = 1
+PATIENCE_SECONDS = 300.0
+"""How long a published request may stay unanswered where the audit runs for ever: longer than a restart of everything,
+for what it has counted cannot be taken back."""
+UNPUBLISHED_SECONDS = 3600.0
+"""The same for one that the relay has not published; how old these are is an alert of its own."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for."""
+
+    since: str | None = None
+    settle: float | None = None
+    tolerance: float = 60.0
+    interval: float = 10.0
+    metrics: tuple[str, ...] = ()
+
+
+def audit_once(settings: Settings, wanted: Wanted, *, as_json: bool) -> int:
+    """Audit and print the report; returns the exit code.
+
+    Raises:
+        AskError: there is no system, or it cannot be read.
+    """
+    from relay.audit.report import render
+    from relay.audit.service import run_once
+
+    logs.configure(settings.log_level, "audit")
+    try:
+        report = run_once(_config(settings, wanted))
+    except psycopg.Error as error:
+        raise AskError(f"the database cannot be read: {str(error).splitlines()[0]}") from None
+    except KafkaException as error:
+        raise AskError(f"Kafka cannot be read: {error.args[0].str()}") from None
+    except (OSError, ValueError) as error:
+        raise AskError(f"the metrics cannot be read: {error}") from None
+    if as_json:
+        print(report.json())
+    else:
+        render(report, Console())
+    return 0 if report.clean else VIOLATED
+
+
+def audit_for_ever(settings: Settings, wanted: Wanted) -> None:
+    """Audit until told to stop.
+
+    Raises:
+        AskError: there is no system.
+    """
+    from relay.audit.service import run
+
+    config = _config(settings, wanted)
+    if wanted.settle is None:
+        config = replace(config, settle_seconds=PATIENCE_SECONDS)
+    config = replace(config, unpublished_seconds=max(UNPUBLISHED_SECONDS, config.settle_seconds))
+    run_service("audit", settings, lambda stop, registry: run(config, stop, registry))
+
+
+def _config(settings: Settings, wanted: Wanted) -> AuditConfig:
+    config = replace(
+        _system(settings, wanted.metrics),
+        since=_since(wanted.since),
+        tolerance_seconds=wanted.tolerance,
+        interval_seconds=wanted.interval,
+        retention_days=settings.journal_retention_days,
+        shutdown_seconds=settings.shutdown_seconds,
+    )
+    return config if wanted.settle is None else replace(config, settle_seconds=wanted.settle)
+
+
+def _system(settings: Settings, metrics: tuple[str, ...]) -> AuditConfig:
+    """The system of the environment, else that which `rung up` runs, with its journal's metrics."""
+    if settings.kafka or settings.database_url.get_secret_value():
+        return AuditConfig(settings.client, settings.database, settings.naming, metrics=metrics)
+    found = running.find()
+    if found is None:
+        raise AskError("no system found: start one with `rung up`, or set RUNG_KAFKA and RUNG_DATABASE_URL")
+    kafka = {**settings.kafka_config, "bootstrap.servers": found.kafka}
+    journals = tuple(url for name, url in found.metrics.items() if name.split("-")[0] == "journal")
+    return AuditConfig(kafka, found.database_url, Naming(found.topic_prefix), metrics=metrics or journals)
+
+
+def _since(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise AskError(f"--since {text!r} is no RFC 3339 time, such as 2027-01-31T18:00:00+01:00") from None
+    if moment.tzinfo is None:
+        raise AskError(f"--since {text!r} has no UTC offset; add Z or +01:00")
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,47 @@
+"""What the audit is told at its start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schemas.topics import Naming
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """Settings of the audit; nothing here is read from the environment."""
+
+    kafka: Mapping[str, str] = field(repr=False)
+    """librdkafka settings common to all clients, with `bootstrap.servers`."""
+    database_url: str = field(repr=False)
+    """PostgreSQL, with the migrations applied; the role `rung_auditor` is enough."""
+    naming: Naming = field(default_factory=Naming)
+    since: int | None = None
+    """Audit what happened from this moment on (milliseconds); None is all that the topic still holds."""
+    settle_seconds: float = 10.0
+    """How long a request that is published may take to be answered. A single run takes at least as long."""
+    unpublished_seconds: float | None = None
+    """How long a committed request may be unpublished; None is as long as `settle_seconds`."""
+    tolerance_seconds: float = 60.0
+    """How late a step may be, beyond the deadline of a claim and its grace."""
+    interval_seconds: float = 10.0
+    """Between two rounds that go on for ever."""
+    retention_days: int = 30
+    """How long the journal keeps events."""
+    metrics: tuple[str, ...] = ()
+    """Addresses of the journal services' metrics, all of them, to be held against the recount as well."""
+    shutdown_seconds: float = 10.0
+
+    @property
+    def settle_ms(self) -> int:
+        """`settle_seconds` in milliseconds."""
+        return round(self.settle_seconds * 1000)
+
+    @property
+    def unpublished_ms(self) -> int:
+        """`unpublished_seconds` in milliseconds."""
+        return self.settle_ms if self.unpublished_seconds is None else round(self.unpublished_seconds * 1000)
+
+    @property
+    def tolerance_ms(self) -> int:
+        """`tolerance_seconds` in milliseconds."""
+        return round(self.tolerance_seconds * 1000)

@@ -1,0 +1,148 @@
+"""Reading `delivery-events` by offsets, one partition at a time, committed records only; no group, no commits.
+
+Memory: librdkafka's prefetch (at most 32 MiB) and one batch.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from relay.audit.book import Fact
+from schemas.codec import decode
+from schemas.errors import DecodeError
+from schemas.records import DeliveryEvent, EventType
+from schemas.topics import DEAD_LETTERS, DELIVERY_EVENTS, Naming
+
+BATCH = 1_000
+TIMEOUT_SECONDS = 10.0
+SILENCE_SECONDS = 30.0
+"""The end of a partition may wait for an open transaction to end, which takes 10 s at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One record that was read. `fact` is None where it is no event; its dead letter is the journal's."""
+
+    offset: int
+    fact: Fact | None
+    storable: bool
+    """PostgreSQL can hold it: it has no NUL."""
+
+
+class EventTopic:
+    """The topic as an auditor reads it."""
+
+    def __init__(self, kafka: Mapping[str, str], naming: Naming) -> None:
+        self._kafka = dict(kafka)
+        self.name = naming(DELIVERY_EVENTS)
+        self._dead = naming(DEAD_LETTERS)
+        self._consumer = Consumer(
+            {
+                **self._kafka,
+                "group.id": f"{naming.prefix}rung-audit",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "queued.max.messages.kbytes": 32 * 1024,
+                "fetch.wait.max.ms": 50,
+            },
+            logger=None,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def partitions(self, topic: str | None = None) -> list[int]:
+        """The numbers of the topic's partitions."""
+        name = topic or self.name
+        found = self._consumer.list_topics(name, timeout=TIMEOUT_SECONDS).topics[name]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return sorted(found.partitions)
+
+    def bounds(self, partition: int, topic: str | None = None) -> tuple[int, int]:
+        """The first offset, and the one after the last."""
+        low, high = self._consumer.get_watermark_offsets(
+            TopicPartition(topic or self.name, partition), timeout=TIMEOUT_SECONDS
+        )
+        return int(low), int(high)
+
+    def offset_at(self, partition: int, at: int, topic: str | None = None) -> int:
+        """The offset of the first record that was written at a moment or later; the end, if there is none."""
+        name = topic or self.name
+        (found,) = self._consumer.offsets_for_times([TopicPartition(name, partition, at)], timeout=TIMEOUT_SECONDS)
+        return found.offset if found.offset >= 0 else self.bounds(partition, name)[1]
+
+    def retention_ms(self) -> int | None:
+        """The topic's own retention; None is for ever."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        (future,) = AdminClient(self._kafka).describe_configs([resource], request_timeout=TIMEOUT_SECONDS).values()
+        value = int(future.result(TIMEOUT_SECONDS)["retention.ms"].value)
+        return None if value < 0 else value
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[Read]:
+        """The records of a partition from `start` up to `end`, or to the end of what is committed."""
+        for message in self._messages(self.name, partition, start, end):
+            value = message.value()
+            yield Read(message.offset() or 0, fact_of(message), value is None or b"\\u0000" not in value)
+
+    def dead_requests(self, since: int) -> set[str]:
+        """The ids of requests that were made dead letters since a moment (milliseconds)."""
+        found = set()
+        for partition in self.partitions(self._dead):
+            start = self.offset_at(partition, since, self._dead)
+            for message in self._messages(self._dead, partition, start, self.bounds(partition, self._dead)[1]):
+                headers = {name: value for name, value in message.headers() or () if isinstance(value, bytes)}
+                if headers.get("ce_type") == b"rung.notify":
+                    found.add(headers.get("ce_id", b"").decode(errors="replace"))
+        return found
+
+    def _messages(self, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
+        if start >= end:
+            return
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+        silent_since = time.monotonic()
+        try:
+            while True:
+                for message in self._consumer.consume(BATCH, 0.1):
+                    silent_since = time.monotonic()
+                    if message.topic() != topic or message.partition() != partition:
+                        continue
+                    error = message.error()
+                    if error is None:
+                        if (message.offset() or 0) >= end:
+                            return
+                        yield message
+                        if (message.offset() or 0) + 1 >= end:
+                            return
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        return
+                    elif not error.retriable():
+                        raise KafkaException(error)
+                if time.monotonic() - silent_since > SILENCE_SECONDS:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        finally:
+            self._consumer.unassign()
+
+
+def fact_of(message: Message) -> Fact | None:
+    """A message as an event; None if it is none."""
+    try:
+        decoded = decode(DELIVERY_EVENTS, message.key(), message.value(), message.headers())
+    except DecodeError:
+        return None
+    event = decoded.record
+    assert isinstance(event, DeliveryEvent)  # noqa: S101 - the topic carries no other type
+    return Fact(decoded.envelope.id, EventType(decoded.envelope.type), event, message.offset() or 0)
