@@ -17,11 +17,9 @@ from relay.audit.config import AuditConfig
 from schemas.topics import Naming
 
 VIOLATED = 1
-PATIENCE_SECONDS = 300.0
-"""How long a published request may stay unanswered where the audit runs for ever: longer than a restart of everything,
-for what it has counted cannot be taken back."""
-UNPUBLISHED_SECONDS = 3600.0
-"""The same for one that the relay has not published; how old these are is an alert of its own."""
+PATIENCE_SECONDS = 3600.0
+"""How long a request may wait for a relay or a processor that is away where the audit runs for ever: what it has
+counted cannot be taken back, and how long they are behind is an alert of its own."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,6 @@ def audit_for_ever(settings: Settings, wanted: Wanted) -> None:
     config = _config(settings, wanted)
     if wanted.settle is None:
         config = replace(config, settle_seconds=PATIENCE_SECONDS)
-    config = replace(config, unpublished_seconds=max(UNPUBLISHED_SECONDS, config.settle_seconds))
     run_service("audit", settings, lambda stop, registry: run(config, stop, registry))
 
 

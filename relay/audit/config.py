@@ -17,10 +17,9 @@ class AuditConfig:
     naming: Naming = field(default_factory=Naming)
     since: int | None = None
     """Audit what happened from this moment on (milliseconds); None is all that the topic still holds."""
-    settle_seconds: float = 10.0
-    """How long a request that is published may take to be answered. A single run takes at least as long."""
-    unpublished_seconds: float | None = None
-    """How long a committed request may be unpublished; None is as long as `settle_seconds`."""
+    settle_seconds: float = 60.0
+    """How long a request may wait for the relay and for the processor: the most that a single run takes, besides the
+    reading. One that both say they are done with is judged at once."""
     tolerance_seconds: float = 60.0
     """How late a step may be, beyond the deadline of a claim and its grace."""
     interval_seconds: float = 10.0
@@ -35,11 +34,6 @@ class AuditConfig:
     def settle_ms(self) -> int:
         """`settle_seconds` in milliseconds."""
         return round(self.settle_seconds * 1000)
-
-    @property
-    def unpublished_ms(self) -> int:
-        """`unpublished_seconds` in milliseconds."""
-        return self.settle_ms if self.unpublished_seconds is None else round(self.unpublished_seconds * 1000)
 
     @property
     def tolerance_ms(self) -> int:

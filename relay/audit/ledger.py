@@ -30,6 +30,8 @@ class Standing:
     waited_ms: int
     published: bool
     """The relay's cursor says so."""
+    passed: bool
+    """The processor has committed its input beyond the place where the published request must be."""
     set_aside: bool
     """It is in `rung.outbox_dead` or in `dead-letters`."""
 
@@ -95,10 +97,10 @@ class Ledger:
             self._early[key] += 1
             self._early_at.append((fact.event.at, key))
 
-    def overdue(self, since: int) -> Iterator[Waiting]:
-        """Requests that wait since that moment or longer."""
+    def waiting(self, before: int) -> Iterator[Waiting]:
+        """Requests that wait since before that moment."""
         for rows in self._waiting.values():
-            yield from (row for row in rows if row.since <= since)
+            yield from (row for row in rows if row.since < before)
 
     def settle(self, seqs: set[int]) -> None:
         """These rows have been told of, or were set aside: they wait no more."""

@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 from relay.audit import database
 from relay.audit.book import Book, Fact
 from relay.audit.config import AuditConfig
-from relay.audit.database import Database, JournalRow, RowStream
+from relay.audit.database import Database, JournalRow, RowStanding, RowStream
 from relay.audit.ledger import Ledger, Standing, answers, digest
 from relay.audit.recount import Group, Recount, of_rows
 from relay.audit.report import Report
@@ -53,6 +53,14 @@ class Partition:
     """Time of the newest event that was compared."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in `notifications` that the processor has to pass, and the published requests that lie before it."""
+
+    ends: dict[int, int]
+    seqs: frozenset[int]
+
+
 @dataclass(slots=True)
 class Comparison:
     """What was gathered while a stretch of one partition was compared; it counts once the stretch is done."""
@@ -80,6 +88,7 @@ class Auditor:
         self._truncated = False
         self._ledger = Ledger()
         self._seen: str | None = None
+        self._mark: Mark | None = None
         self._now = 0
         self.checked: Counter[str] = Counter()
         self.recount = Recount()
@@ -123,15 +132,17 @@ class Auditor:
             written = database.journal_offsets(connection, self._topic.name)
         return all(written.get(n, p.compared) <= p.compared for n, p in self._partitions.items())
 
-    def round(self) -> None:
-        """Read what is new and judge it.
+    def round(self, *, requests: bool = True) -> None:
+        """Read what is new and judge it; without `requests`, those of the outbox stay what they were.
 
         Raises:
             KafkaException, psycopg.Error: it was cut short; the next round goes on from there.
             Stopping: told to stop.
         """
         self._open_partitions()
-        self._read_requests()
+        passed = self._mark is not None and self._topic.processed(self._mark.ends)
+        if requests:
+            self._read_requests()
         with self._database.snapshot() as connection:
             written = database.journal_offsets(connection, self._topic.name)
             floor = self._floor(written)
@@ -147,7 +158,7 @@ class Auditor:
         for partition in self._partitions.values():
             self.found(open_overdue(partition.book, self._now, self._config.tolerance_ms))
             self.found(unnamed_after_stop(partition.book, self._now, self._config.tolerance_ms))
-        self._judge_requests()
+        self._judge_requests(passed)
 
     # The topic and the journal
 
@@ -273,34 +284,34 @@ class Auditor:
         self._ledger.snapshot(found, now)
         self.checked["outbox_rows"] += len(found)
 
-    def _judge_requests(self) -> None:
-        config = self._config
-        least = min(config.settle_ms, config.unpublished_ms)
-        waiting = {row.seq: row.since for row in self._ledger.overdue(self._now - least)}
+    def _judge_requests(self, passed: bool) -> None:
+        """Judge what is past the watermark or has waited too long, and set the next mark if the last one was passed."""
+        waiting = {row.seq: row.since for row in self._ledger.waiting(self._now)}
         if not waiting:
+            self._mark = None
             return
         with self._database.snapshot() as connection:
             known = database.standing(connection, list(waiting))
+        past = self._mark.seqs if self._mark is not None and passed else frozenset[int]()
+        if self._mark is None or passed:
+            ends = self._topic.request_ends()
+            published = frozenset(row.seq for row in known if row.published and not row.dead and row.seq not in past)
+            self._mark = Mark(ends, published) if ends is not None and published else None
         oldest = min((row.created_at or 0 for row in known), default=0) - MINUTE_MS
-        letters = self._topic.dead_requests(max(0, oldest)) if any(not row.dead for row in known) else set()
-        rows = [
-            Standing(
-                row.seq,
-                row.notification_id or "",
-                row.created_at or 0,
-                self._now - waiting[row.seq],
-                row.published,
-                row.dead or row.id in letters,
-            )
-            for row in known
-        ]
-        told = list(outbox_unanswered(rows, config.settle_ms, config.unpublished_ms))
-        self.found(told)
-        done = {row.seq for row in rows if row.set_aside or row.waited_ms >= self._limit(row)}
-        self._ledger.settle(done)
+        suspects = [self._standing(row, waiting[row.seq], row.seq in past, row.dead) for row in known]
+        if list(outbox_unanswered(suspects, self._config.settle_ms)):
+            letters = self._topic.dead_requests(max(0, oldest))
+            suspects = [
+                self._standing(row, waiting[row.seq], row.seq in past, row.dead or row.id in letters) for row in known
+            ]
+        self.found(outbox_unanswered(suspects, self._config.settle_ms))
+        late = self._config.settle_ms
+        self._ledger.settle({r.seq for r in suspects if r.set_aside or r.passed or r.waited_ms >= late})
 
-    def _limit(self, row: Standing) -> int:
-        return self._config.settle_ms if row.published else self._config.unpublished_ms
+    def _standing(self, row: RowStanding, since: int, passed: bool, set_aside: bool) -> Standing:
+        waited = self._now - since
+        identity = row.notification_id or ""
+        return Standing(row.seq, identity, row.created_at or 0, waited, row.published, passed, set_aside)
 
 
 def now_ms() -> int:

@@ -161,18 +161,20 @@ def look(book: Book, fact: Fact) -> list[Violation]:
     return found
 
 
-def outbox_unanswered(rows: Iterable[Standing], settle_ms: int, unpublished_ms: int) -> Iterator[Violation]:
+def outbox_unanswered(rows: Iterable[Standing], settle_ms: int) -> Iterator[Violation]:
     """Every request committed to the outbox before the watermark is accepted, a duplicate, a conflict, or dead.
 
-    `rows` are the requests without such an event. The watermark: a row counts once it has been visible for `settle_ms`
-    and the relay says that it is published; a row that the relay says nothing of counts after `unpublished_ms`. Not a
-    violation is a row that was set aside by name, in `rung.outbox_dead` or in `dead-letters`. Resolutions, profiles and
-    erasures need no event.
+    `rows` are the requests without such an event. The watermark: the relay's cursor shows the row as published; after
+    that the end of `notifications` was looked up; the processor committed its offsets up to there; and after that the
+    events were read to their end. What is past it has no excuse. Another row counts when it was visible for
+    `settle_ms`, whoever keeps it waiting. Not a violation is a row that was set aside by name: in `rung.outbox_dead` or
+    in `dead-letters`. Resolutions, profiles and erasures need no event.
     """
     for row in rows:
-        if row.set_aside or row.waited_ms < (settle_ms if row.published else unpublished_ms):
+        if row.set_aside or not ((row.published and row.passed) or row.waited_ms >= settle_ms):
             continue
-        what = "published and not answered" if row.published else "not published"
+        where = "passed by the processor" if row.passed else "not processed"
+        what = f"published, {where} and not answered" if row.published else "not published"
         detail = f"outbox row {row.seq} of {row.created_at}: {what} after {row.waited_ms} ms"
         yield Violation(Rule.OUTBOX_UNANSWERED, row.notification_id, detail)
 

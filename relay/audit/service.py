@@ -17,11 +17,13 @@ from relay.audit.rules import Violation
 from relay.audit.services import ServiceCounters
 from relay.journal.faults import Fault, classify
 
+PAUSE_SECONDS = 0.25
+
 log = structlog.get_logger("rung.audit")
 
 
 def run_once(config: AuditConfig) -> Report:
-    """Audit once. It takes `settle_seconds` and the time to read everything.
+    """Audit once: what was committed when it began, until all of it is judged.
 
     Raises:
         KafkaException, psycopg.Error: what is to be read cannot be read.
@@ -32,10 +34,10 @@ def run_once(config: AuditConfig) -> Report:
         services = ServiceCounters(config.metrics) if config.metrics else None
         if services is not None:
             auditor.recount_since = services.started_at
-        begun = time.monotonic()
         auditor.round()
-        time.sleep(max(0.0, config.settle_seconds - (time.monotonic() - begun)))
-        auditor.round()
+        while auditor.waiting:
+            time.sleep(PAUSE_SECONDS)
+            auditor.round(requests=False)
         if services is not None:
             report.add(services.compare(auditor))
             report.notes += services.notes

@@ -9,19 +9,32 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+import structlog
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from relay.audit.book import Fact
 from schemas.codec import decode
+from schemas.envelope import headers_of, legible_headers
 from schemas.errors import DecodeError
 from schemas.records import DeliveryEvent, EventType
-from schemas.topics import DEAD_LETTERS, DELIVERY_EVENTS, Naming
+from schemas.topics import DEAD_LETTERS, DELIVERY_EVENTS, NOTIFICATIONS, Naming
+
+log = structlog.get_logger("rung.audit")
 
 BATCH = 1_000
 TIMEOUT_SECONDS = 10.0
+PROCESSOR_GROUP = "rung-processor"
+"""The processor's consumer group, after the topic prefix: how far it is, which is all that is asked of it."""
 SILENCE_SECONDS = 30.0
-"""The end of a partition may wait for an open transaction to end, which takes 10 s at the most."""
+"""A transaction of a process that died is open for 10 s at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +51,14 @@ class EventTopic:
     """The topic as an auditor reads it."""
 
     def __init__(self, kafka: Mapping[str, str], naming: Naming) -> None:
-        self._kafka = dict(kafka)
+        self._admin = AdminClient(dict(kafka))
         self.name = naming(DELIVERY_EVENTS)
         self._dead = naming(DEAD_LETTERS)
+        self._requests = naming(NOTIFICATIONS)
+        self._group = naming.prefix + PROCESSOR_GROUP
         self._consumer = Consumer(
             {
-                **self._kafka,
+                **kafka,
                 "group.id": f"{naming.prefix}rung-audit",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
@@ -88,12 +103,16 @@ class EventTopic:
     def retention_ms(self) -> int | None:
         """The topic's own retention; None is for ever."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
-        (future,) = AdminClient(self._kafka).describe_configs([resource], request_timeout=TIMEOUT_SECONDS).values()
-        value = int(future.result(TIMEOUT_SECONDS)["retention.ms"].value)
+        (future,) = self._admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS).values()
+        value = int(future.result()["retention.ms"].value)
         return None if value < 0 else value
 
     def read(self, partition: int, start: int, end: int) -> Iterator[Read]:
-        """The records of a partition from `start` up to `end`, or to the end of what is committed."""
+        """The records of a partition from `start` up to `end`; waits for transactions that are open before it.
+
+        Raises:
+            KafkaException: Kafka cannot be read, or a transaction stays open.
+        """
         for message in self._messages(self.name, partition, start, end):
             value = message.value()
             yield Read(message.offset() or 0, fact_of(message), value is None or b"\\u0000" not in value)
@@ -104,10 +123,29 @@ class EventTopic:
         for partition in self.partitions(self._dead):
             start = self.offset_at(partition, since, self._dead)
             for message in self._messages(self._dead, partition, start, self.bounds(partition, self._dead)[1]):
-                headers = {name: value for name, value in message.headers() or () if isinstance(value, bytes)}
+                headers = {name: value for name, value in legible_headers(message) if isinstance(value, bytes)}
                 if headers.get("ce_type") == b"rung.notify":
                     found.add(headers.get("ce_id", b"").decode(errors="replace"))
         return found
+
+    def request_ends(self) -> dict[int, int] | None:
+        """The ends of the topic of requests; None where there is none."""
+        if self._requests not in self._consumer.list_topics(timeout=TIMEOUT_SECONDS).topics:
+            return None
+        return {p: self.bounds(p, self._requests)[1] for p in self.partitions(self._requests)}
+
+    def processed(self, ends: Mapping[int, int]) -> bool:
+        """Whether the processor has committed all requests up to these ends."""
+        wanted = [TopicPartition(self._requests, partition) for partition in ends]
+        request = [ConsumerGroupTopicPartitions(self._group, wanted)]
+        (future,) = self._admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_SECONDS).values()
+        try:
+            found = future.result().topic_partitions
+        except KafkaException as error:
+            # No such group yet, or its coordinator is on its way: not known is not passed.
+            log.debug("processor_place_unknown", code=error.args[0].name())
+            return False
+        return all(place.offset >= ends[place.partition] or not ends[place.partition] for place in found)
 
     def _messages(self, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
         if start >= end:
@@ -128,7 +166,9 @@ class EventTopic:
                         if (message.offset() or 0) + 1 >= end:
                             return
                     elif error.code() == KafkaError._PARTITION_EOF:
-                        return
+                        # Before the end lies an open transaction, or one whose end is on its way to this partition.
+                        if (message.offset() or 0) >= end:
+                            return
                     elif not error.retriable():
                         raise KafkaException(error)
                 if time.monotonic() - silent_since > SILENCE_SECONDS:
@@ -140,7 +180,7 @@ class EventTopic:
 def fact_of(message: Message) -> Fact | None:
     """A message as an event; None if it is none."""
     try:
-        decoded = decode(DELIVERY_EVENTS, message.key(), message.value(), message.headers())
+        decoded = decode(DELIVERY_EVENTS, message.key(), message.value(), headers_of(message))
     except DecodeError:
         return None
     event = decoded.record

@@ -9,21 +9,23 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from prometheus_client import CollectorRegistry, start_http_server
 
 from relay.audit.book import Fact
-from relay.audit.rules import Rule
+from relay.audit.rounds import Auditor
+from relay.audit.rules import Rule, Violation
 from relay.audit.service import run
 from schemas.dead_letters import DeadLetter
 from schemas.envelope import Envelope, to_headers
 from schemas.reasons import DeadReason
 from schemas.records import DeliveryEvent, EventType, PlannedStep
-from schemas.topics import DEAD_LETTERS, HOUR_MS
+from schemas.topics import DEAD_LETTERS, HOUR_MS, NOTIFICATIONS
 from tests.integration.audit.conftest import Traces
 from tests.support.audit import at, changed
 from tests.support.eventually import eventually
 from tests.support.journal import now_ms, running
-from tests.support.kafka import produce
+from tests.support.kafka import create_topics, produce
 from tests.support.recipient import ADA, identity, key_of
 
 
@@ -192,13 +194,44 @@ def test_a_request_set_aside_is_answered(traces: Traces) -> None:
     assert traces.audit().clean
 
 
-def test_an_unpublished_request_has_its_own_time(traces: Traces) -> None:
-    """While the relay is away, its rows wait and are no violation until their time is over."""
+def test_a_request_that_nobody_has_seen_may_wait(traces: Traces) -> None:
+    """While relay or processor are away, it waits, and is a violation only when its time is over."""
+    traces.sql("UPDATE rung.outbox_cursor SET seen = '1:1:'")
     traces.request("waits")
-    report = traces.audit(unpublished_seconds=3600.0)
-    assert (report.clean, report.waiting) == (True, 1)
-    report = traces.audit()
-    assert "not published" in report.details[0].detail
+    found: list[Violation] = []
+    with Auditor(replace(traces.config, settle_seconds=3600.0), found.extend) as auditor:
+        for _ in range(3):
+            auditor.round()
+        assert (found, auditor.waiting) == ([], 1)
+    assert "not published after" in traces.audit(settle_seconds=0.5).details[0].detail
+
+
+def test_a_request_that_everybody_has_passed_is_judged_at_once(traces: Traces) -> None:
+    """Published by the relay's word, and the processor has committed beyond it: there is nothing left to wait for."""
+    bootstrap, naming = traces.journal.kafka["bootstrap.servers"], traces.config.naming
+    create_topics(bootstrap, {naming(NOTIFICATIONS): 1})
+    produce(bootstrap, naming(NOTIFICATIONS), [(ADA, b"{}"), (ADA, b"{}")])
+    unanswered(traces)
+
+    def commit(offset: int) -> None:
+        group = {"bootstrap.servers": bootstrap, "group.id": naming.prefix + "rung-processor"}
+        consumer = Consumer(group)
+        consumer.commit(offsets=[TopicPartition(naming(NOTIFICATIONS), 0, offset)], asynchronous=False)
+        consumer.close()
+
+    found: list[Violation] = []
+    with Auditor(replace(traces.config, settle_seconds=3600.0), found.extend) as auditor:
+        for offset in (None, 1):
+            if offset is not None:
+                commit(offset)
+            for _ in range(3):
+                auditor.round()
+        assert (found, auditor.waiting) == ([], 1)
+        commit(2)
+        auditor.round()
+        auditor.round()
+    assert [v.rule for v in found] == [Rule.OUTBOX_UNANSWERED]
+    assert "passed by the processor" in found[0].detail
 
 
 def test_a_part_can_be_audited(traces: Traces) -> None:
