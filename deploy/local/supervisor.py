@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -92,6 +92,12 @@ class Supervisor:
             if child.name in self._states:
                 raise ValueError(f"there is a child named {child.name} already")
             self._states[child.name] = _State(child)
+
+    def change(self, name: str, env: Mapping[str, str]) -> None:
+        """Give a child other variables from its next start on, in place of those in `Child.env`."""
+        with self._lock:
+            state = self._states[name]
+            state.child = replace(state.child, env=dict(env))
 
     @property
     def names(self) -> list[str]:

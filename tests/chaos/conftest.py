@@ -1,0 +1,14 @@
+"""The crash suite: its short form is a part of the tests, its long form is `make chaos`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+OTHER_FORM = {"short": "test_long.py", "long": "test_short.py"}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """One of the two forms is run."""
+    return True if collection_path.name == OTHER_FORM[config.getoption("--chaos")] else None
