@@ -27,6 +27,7 @@ for command in people.COMMANDS:
 for service in operate.SERVICE_COMMANDS:
     app.command(rich_help_panel="Services")(service)
 app.command()(operate.migrate)
+app.command("accept-loss")(operate.accept_loss)
 app.command()(operate.audit)
 
 
@@ -39,11 +40,12 @@ def up(
         Path | None, typer.Option(help="Keep everything in this folder; a temporary one otherwise.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print where everything is as one JSON line.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Drop also kinds that open notifications use.")] = False,
 ) -> None:
     """Run the whole system in the foreground, on the embedded stack unless the settings name servers."""
     from deploy.up import up as run_up
 
-    raise typer.Exit(run_up(settings_with(config), state, as_json=json))
+    raise typer.Exit(run_up(settings_with(config), state, as_json=json, force=force))
 
 
 @app.command()
@@ -80,12 +82,13 @@ def main() -> None:
     from deploy.configuration import ConfigurationError
     from deploy.local.errors import StackError
     from deploy.people import AskError
+    from deploy.refusals import RefusedError
     from deploy.system import ServiceError
     from deploy.topics import TopicsError
 
     try:
         app()
-    except (SettingsError, ConfigurationError, StackError, ServiceError, TopicsError, AskError) as error:
+    except (SettingsError, ConfigurationError, StackError, ServiceError, TopicsError, AskError, RefusedError) as error:
         print(f"rung: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -9,6 +9,8 @@ import typer
 
 from deploy.configuration import load_configuration
 from deploy.crash import armed
+from deploy.health import Health
+from deploy.needs import needs
 from deploy.service_runner import run_service
 from deploy.settings import load
 from deploy.topics import ensure_topics
@@ -46,13 +48,38 @@ def check() -> None:
 
 
 @ladders.command()
-def apply() -> None:
+def apply(
+    force: Annotated[bool, typer.Option("--force", help="Drop also what open notifications use.")] = False,
+) -> None:
     """Check the configuration directory and publish the names of its kinds to the database."""
+    from deploy.ladder_guard import guard
     from relay.outbox.kinds import publish_kinds
 
     settings = load()
     found = load_configuration(settings.config_dir)
+    if not force:
+        guard(settings.database, found)
     print("kinds: " + ", ".join(publish_kinds(settings.database, found.ladders)))
+
+
+def accept_loss(
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+) -> None:
+    """Show what retention deleted before it was processed, and let the services go on without it."""
+    from deploy.accept_loss import accept, find
+
+    settings = load()
+    found = find(settings)
+    for item in found:
+        for loss in item.losses:
+            print(f"{item.service}: {loss}; at most {loss.records} records are gone")
+        if item.state is not None:
+            print(f"{item.service}: its state {item.state} is gone, and every open notification with it")
+    if found and not yes:
+        print("nothing was changed; --yes goes on without these")
+        raise typer.Exit(1)
+    accept(settings, found)
+    print("the services go on behind these" if found else "nothing is gone")
 
 
 def outbox() -> None:
@@ -61,6 +88,7 @@ def outbox() -> None:
     from relay.outbox.service import run
 
     s = load()
+    health = Health(s.stall_seconds)
     config = OutboxConfig(
         kafka=s.client,
         database_url=s.database,
@@ -68,8 +96,12 @@ def outbox() -> None:
         replica=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
         at=armed(s.crash_at),
+        beat=health.beat,
+        ready=health.ready,
     )
-    run_service("outbox", s, lambda stop, registry: run(config, stop, registry))
+    run_service(
+        "outbox", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("outbox", s)
+    )
 
 
 def delays() -> None:
@@ -78,14 +110,19 @@ def delays() -> None:
     from relay.delays.service import run
 
     s = load()
+    health = Health(s.stall_seconds)
     config = DelaysConfig(
         kafka=s.client,
         naming=s.naming,
         instance_id=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
         at=armed(s.crash_at),
+        beat=health.beat,
+        ready=health.ready,
     )
-    run_service("delays", s, lambda stop, registry: run(config, stop, registry))
+    run_service(
+        "delays", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("delays", s)
+    )
 
 
 def processor() -> None:
@@ -94,6 +131,7 @@ def processor() -> None:
     from processor.engine.service import run
 
     s = load()
+    health = Health(s.stall_seconds)
     config = ProcessorConfig(
         kafka=s.client,
         ladders=load_configuration(s.config_dir).ladders,
@@ -102,8 +140,13 @@ def processor() -> None:
         instance_id=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
         at=armed(s.crash_at),
+        beat=health.beat,
+        ready=health.ready,
+        progress=health.progress,
     )
-    run_service("processor", s, lambda stop, registry: run(config, stop, registry))
+    run_service(
+        "processor", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("processor", s)
+    )
 
 
 def deliver() -> None:
@@ -113,6 +156,7 @@ def deliver() -> None:
     from processor.delivery.service import run
 
     s = load()
+    health = Health(s.stall_seconds)
     found = load_configuration(s.config_dir)
     config = DeliveryConfig(
         kafka=s.client,
@@ -123,8 +167,13 @@ def deliver() -> None:
         instance_id=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
         at=armed(s.crash_at),
+        beat=health.beat,
+        ready=health.ready,
+        progress=health.progress,
     )
-    run_service("deliver", s, lambda stop, registry: run(config, stop, registry))
+    run_service(
+        "deliver", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("deliver", s)
+    )
 
 
 def journal() -> None:
@@ -133,6 +182,7 @@ def journal() -> None:
     from relay.journal.service import run
 
     s = load()
+    health = Health(s.stall_seconds)
     config = JournalConfig(
         kafka=s.client,
         database_url=s.database,
@@ -141,8 +191,13 @@ def journal() -> None:
         retention_days=s.journal_retention_days,
         shutdown_seconds=s.shutdown_seconds,
         at=armed(s.crash_at),
+        beat=health.beat,
+        ready=health.ready,
+        progress=health.progress,
     )
-    run_service("journal", s, lambda stop, registry: run(config, stop, registry))
+    run_service(
+        "journal", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("journal", s)
+    )
 
 
 def api() -> None:
@@ -151,6 +206,7 @@ def api() -> None:
     from relay.api.service import run
 
     s = load()
+    health = Health(s.stall_seconds)
     config = ApiConfig(
         database_url=s.database,
         kafka=s.client,
@@ -159,8 +215,10 @@ def api() -> None:
         port=s.api_port,
         token=s.api_token.get_secret_value() if s.api_token else None,
         shutdown_seconds=s.shutdown_seconds,
+        beat=health.beat,
+        ready=health.ready,
     )
-    run_service("api", s, lambda stop, registry: run(config, stop, registry))
+    run_service("api", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("api", s))
 
 
 def audit(

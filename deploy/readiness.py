@@ -1,59 +1,61 @@
-"""When a started system works: every service answers, every consumer group is settled, every bucket has a relay."""
+"""When a started system works: every service says of itself, on `/readyz`, that it has its share of the work."""
 
 from __future__ import annotations
 
+import json
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 
-from confluent_kafka import ConsumerGroupState, KafkaException
-from confluent_kafka.admin import AdminClient
-from prometheus_client.parser import text_string_to_metric_families
-
-from schemas.topics import Naming
-
-GROUPS = ("rung-processor", "rung-deliver", "rung-delays", "rung-journal")
-BUCKETS = 64
 TIMEOUT_SECONDS = 5.0
 
 
 class Readiness:
-    """Asks a system's parts until each has said once that it is ready."""
+    """Asks a system's parts until all of them are ready at the same time."""
 
-    def __init__(self, kafka: Mapping[str, str], naming: Naming, metrics: Mapping[str, str], api: str) -> None:
-        """`metrics` are the addresses of the services' metrics by name, `api` is the HTTP API's."""
-        self._admin = AdminClient(dict(kafka))
-        self._groups = {naming.prefix + group for group in GROUPS}
-        self._urls = {**metrics, "api": f"{api}/readyz"}
-        self._relays = [url for name, url in metrics.items() if name.startswith("outbox")]
+    def __init__(self, metrics: Mapping[str, str], api: str | None = None) -> None:
+        """`metrics` are the addresses of the services' metrics by name, `api` is the HTTP API's if there is one."""
+        self._urls = {name: f"{url.removesuffix('/metrics')}/readyz" for name, url in metrics.items()}
+        if api is not None:
+            self._urls["the HTTP API"] = f"{api}/readyz"
+        self._open = dict(self._urls)
 
     def missing(self) -> list[str]:
-        """What is not ready yet, by name; empty when everything is."""
-        self._urls = {name: url for name, url in self._urls.items() if _fetch(url) is None}
-        if self._urls:
-            return sorted(self._urls)
-        self._groups -= {group for group in self._groups if self._is_settled(group)}
-        waiting = [f"the group {group}" for group in sorted(self._groups)]
-        if sum(_leased(url) for url in self._relays) < BUCKETS:
-            waiting.append("the outbox's leases")
-        return waiting
-
-    def _is_settled(self, group: str) -> bool:
-        try:
-            future = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT_SECONDS)[group]
-            described = future.result(TIMEOUT_SECONDS)
-        except KafkaException:
-            return False
-        return described.state == ConsumerGroupState.STABLE and all(m.assignment for m in described.members)
+        """What is not ready yet, by name and with its reason; empty when everything is."""
+        found = {name: reason for name, url in self._open.items() if (reason := _reason(url)) is not None}
+        if not found and len(self._open) < len(self._urls):
+            # Each was ready once. A group may have shared out its work again since.
+            found = {name: reason for name, url in self._urls.items() if (reason := _reason(url)) is not None}
+        self._open = {name: self._urls[name] for name in found} if found else dict(self._urls)
+        return [f"{name} ({reason})" for name, reason in sorted(found.items())]
 
 
-def _fetch(url: str) -> str | None:
+def _reason(url: str) -> str | None:
+    """Why a service is not ready; None if it is."""
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - an address of our own
-            return str(response.read().decode()) if response.status == 200 else None
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS):  # noqa: S310 - an address of our own
+            return None
+    except urllib.error.HTTPError as error:
+        try:
+            answer = json.loads(error.read())
+            return str(answer.get("reason") or answer.get("title") or error.code)
+        except (OSError, ValueError, AttributeError):
+            return str(error.code)
+    except OSError:
+        return "no answer"
+
+
+def refusal(log: Path) -> str | None:
+    """Why a service was not let start, as the last such line of its log says; None if there is none."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
-
-
-def _leased(url: str) -> float:
-    families = text_string_to_metric_families(_fetch(url) or "")
-    return sum(s.value for family in families if family.name == "rung_outbox_leased_buckets" for s in family.samples)
+    for line in reversed(lines):
+        if '"start_refused"' in line:
+            try:
+                return str(json.loads(line)["reason"])
+            except (ValueError, KeyError, TypeError):
+                return None
+    return None

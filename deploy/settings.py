@@ -49,12 +49,19 @@ class Settings(BaseSettings):
     state_dir: Path = Field(
         default=Path(".rung/state"), description="where the processor keeps its store between restarts"
     )
-    metrics_port: int = Field(default=9464, ge=0, le=65535, description="of `/metrics`; 0 serves none")
+    metrics_port: int = Field(
+        default=9464, ge=0, le=65535, description="of `/metrics`, `/healthz` and `/readyz`; 0 serves none"
+    )
     api_host: str = Field(default="127.0.0.1", description="where the HTTP API listens")
     api_port: int = Field(default=8080, ge=0, le=65535, description="where the HTTP API listens; 0 is a free port")
     api_token: SecretStr | None = Field(default=None, description="bearer token that the HTTP API asks for, if set")
     journal_retention_days: int = Field(default=30, ge=1, description="how long the journal keeps events")
     shutdown_seconds: float = Field(default=10.0, gt=0, description="how long a service may take to stop in order")
+    stall_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        description="a service that makes no progress for so long, with its servers there, ends itself; 0 never",
+    )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="of the JSON logs on stderr"
     )

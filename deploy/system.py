@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from deploy.configuration import load_configuration
+from deploy.ladder_guard import guard
 from deploy.local.kafka import EmbeddedKafka
 from deploy.local.ports import free_port
 from deploy.local.postgres import EmbeddedPostgres
 from deploy.local.stack import Stack
 from deploy.local.supervisor import Child, Exit, Restart, Supervisor
-from deploy.readiness import Readiness
+from deploy.readiness import Readiness, refusal
 from deploy.running import Running
 from deploy.settings import Settings
 from deploy.topics import ensure_topics
@@ -63,13 +64,16 @@ class LocalSystem:
         replicas: Replicas | None = None,
         fsync: bool = True,
         environment: Mapping[str, str] | None = None,
+        force: bool = False,
     ) -> None:
-        """Describe the system; nothing runs before `start`. `environment` is added to that of every service."""
+        """Describe the system; nothing runs before `start`. `environment` is added to that of every service; `force`
+        drops also kinds that open notifications use."""
         self._settings = settings
         self._folder = state_dir.expanduser().absolute()
         self._progress = progress
         self._replicas = replicas or Replicas({})
         self._fsync = fsync
+        self._force = force
         self._environment = dict(environment or {})
         self._embedded: list[Stack | EmbeddedKafka | EmbeddedPostgres] = []
         self.supervisor = Supervisor()
@@ -85,7 +89,8 @@ class LocalSystem:
 
         Raises:
             StackError: a server did not start. ServiceError: a service did not. ConfigurationError: the
-                configuration directory has faults. In each case everything started is stopped again.
+                configuration directory has faults. RefusedError: starting would lose data.
+                In each case everything started is stopped again.
         """
         configuration = load_configuration(self._settings.config_dir)
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -101,6 +106,8 @@ class LocalSystem:
                 replication_factor=self._settings.replication_factor,
             )
             migrate(database)
+            if not self._force:
+                guard(database, configuration)
             publish_kinds(database, configuration.ladders)
             self.running = self._start_services(kafka, database, partitions)
         except BaseException:
@@ -173,11 +180,11 @@ class LocalSystem:
 
     def _wait_until_ready(self, running: Running) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        kafka = {**self._settings.kafka_config, "bootstrap.servers": running.kafka}
-        readiness = Readiness(kafka, self._settings.naming, running.metrics, running.api)
+        readiness = Readiness(running.metrics, running.api)
         while missing := readiness.missing():
             for ended in self.supervisor.poll():
-                raise ServiceError(f"{ended.name} ended with {ended.reason}: see {self.logs / f'{ended.name}.log'}")
+                log = self.logs / f"{ended.name}.log"
+                raise ServiceError(refusal(log) or f"{ended.name} ended with {ended.reason}: see {log}")
             if time.monotonic() > deadline:
                 names = ", ".join(missing)
                 raise ServiceError(f"not ready within {READY_SECONDS:.0f} s: {names}; see the logs in {self.logs}")

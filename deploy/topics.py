@@ -6,7 +6,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from schemas.topics import CATALOGUE, Naming, Topic
+from processor.engine.config import PROCESSOR_GROUP, changelog_name
+from schemas.topics import CATALOGUE, PROCESSOR_INPUTS, Naming, Topic
 
 
 class TopicsError(RuntimeError):
@@ -31,7 +32,7 @@ def ensure_topics(
     `kafka` is a librdkafka client configuration with `bootstrap.servers`.
 
     Raises:
-        TopicsError: a topic exists with another number of partitions.
+        TopicsError: a topic exists with another number of partitions, or the processor's state was built with one.
         KafkaException: the cluster cannot be reached, or refuses.
     """
     admin = AdminClient(dict(kafka))
@@ -44,6 +45,13 @@ def ensure_topics(
                 f"topic {naming(topic)} has {len(found.partitions)} partitions, and the settings say {partitions}: "
                 "every topic must have the same number; set RUNG_PARTITIONS to the one that the cluster has"
             )
+    changelog = changelog_name(naming.prefix + PROCESSOR_GROUP, map(naming, PROCESSOR_INPUTS))
+    state = existing.get(changelog)
+    if state is not None and len(state.partitions) != partitions:
+        raise TopicsError(
+            f"the processor's state was built with {len(state.partitions)} partitions ({changelog}), and the settings "
+            f"say {partitions}: set RUNG_PARTITIONS to {len(state.partitions)}"
+        )
     new = [
         NewTopic(naming(t), num_partitions=partitions, replication_factor=replication_factor, config=topic_config(t))
         for t in missing

@@ -22,7 +22,7 @@ POLL_SECONDS = 0.2
 FAILED = 1
 
 
-def up(settings: Settings, state_dir: Path | None, *, as_json: bool) -> int:
+def up(settings: Settings, state_dir: Path | None, *, as_json: bool, force: bool = False) -> int:
     """Start everything, say where it is, keep it running; 0 when it was stopped in order, 1 when a server
     ended by itself."""
     stop = threading.Event()
@@ -31,7 +31,7 @@ def up(settings: Settings, state_dir: Path | None, *, as_json: bool) -> int:
     console = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         folder = state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rung-")))
-        system = LocalSystem(settings, folder, progress=lambda text: console.print(f"{text} …"))
+        system = LocalSystem(settings, folder, progress=lambda text: console.print(f"{text} …"), force=force)
         stack.callback(lambda: _stop(system, console))
         running = system.start()
         stack.enter_context(announce(running))

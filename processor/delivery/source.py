@@ -125,6 +125,13 @@ class Source:
                 self._consumer.commit(offsets=positions, asynchronous=True)
             self._config.at("delivery.commit.after")
 
+    def end(self, partition: int) -> int:
+        """Where the claims of a partition end, as far as the client knows without asking; 0 if it does not."""
+        place = TopicPartition(self._names[DELIVERIES.name], partition)
+        with contextlib.suppress(KafkaException):
+            return max(0, int(self._consumer.get_watermark_offsets(place, cached=True)[1]))
+        return 0
+
     async def commit_now(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Commit and wait for it."""
         await self._run(lambda: self._commit_now(offsets))

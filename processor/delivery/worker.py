@@ -36,12 +36,14 @@ from processor.delivery.scheduler import Claim, Scheduler
 from processor.delivery.source import Assignment, Source
 from schemas.codec import decode
 from schemas.dead_letters import DeadLetter
+from schemas.envelope import headers_of, legible_headers
 from schemas.errors import DecodeError
 from schemas.reasons import Reason
 from schemas.records import Delivery, Outcome, OutcomeKind
 from schemas.topics import DELIVERIES, RECIPIENTS
 
 HOUSEKEEPING_MS = 1_000
+LOOK_MS = 500
 FLUSH_SHARE = 0.2
 """The share of the shutdown's limit that is kept for writing outcomes and committing."""
 
@@ -73,8 +75,9 @@ class Worker:
         self._calls: dict[Claim, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._failure: BaseException | None = None
+        self._assigned = False
         self._stopping = False
-        self._next_commit = self._next_housekeeping = 0
+        self._next_commit = self._next_housekeeping = self._next_look = 0
         self._source = Source(config, self, loop)
         self._publisher = Publisher(config.kafka, config.naming, loop)
         metrics.observe(
@@ -94,6 +97,7 @@ class Worker:
         try:
             await self._source.start()
             while not stop.is_set():
+                self._config.beat()
                 for message in await self._source.poll():
                     self._read(message)
                 self._pump()
@@ -104,6 +108,7 @@ class Worker:
             await self._stop()
         finally:
             self._stopping = True
+            self._config.ready(False)
             try:
                 await self._source.close()
             finally:
@@ -117,6 +122,7 @@ class Worker:
             self._generation += 1
             number = assignment.partition
             self._partitions[number] = Partition(assignment, self._generation, dict(assignment.barriers))
+        self._assigned = True
         self._share()
         _log.info("partitions_assigned", partitions=[a.partition for a in assignments])
 
@@ -174,7 +180,7 @@ class Worker:
     def _read_claim(self, partition: Partition, message: Message) -> None:
         offset = message.offset() or 0
         try:
-            record = decode(DELIVERIES, message.key(), message.value(), message.headers()).record
+            record = decode(DELIVERIES, message.key(), message.value(), headers_of(message)).record
         except DecodeError as error:
             if partition.tracker.add(offset, now_ms()):
                 letter = dead_letter(DELIVERIES, message, error, now_ms())
@@ -216,7 +222,7 @@ class Worker:
             "dead_letter", reason=letter.reason, topic=letter.topic, partition=letter.partition, offset=letter.offset
         )
         self._metrics.dead_letters.labels("delivery", letter.reason).inc()
-        headers = letter.headers(message.headers())
+        headers = letter.headers(legible_headers(message))
         self._publisher.dead_letter(message.key(), message.value(), headers, acknowledged)
 
     def _letter_written(self, partition: Partition, offset: int) -> None:
@@ -365,8 +371,20 @@ class Worker:
             self._next_housekeeping = now + HOUSEKEEPING_MS
             self._guard.prune(now)
             self._answers.prune(now)
+        if now >= self._next_look:
+            self._next_look = now + LOOK_MS
+            self._look()
         for name, limits in self._limits.items():
             self._metrics.paused.labels(name).set(limits.closed_until > now)
+
+    def _look(self) -> None:
+        self._config.ready(self._assigned and all(p.ready for p in self._partitions.values()))
+        self._config.progress(
+            {
+                (DELIVERIES.name, number): (partition.tracker.committable or 0, self._source.end(number))
+                for number, partition in self._partitions.items()
+            }
+        )
 
     def _lag_seconds(self) -> float:
         oldest = [p.tracker.oldest for p in list(self._partitions.values())]

@@ -1,11 +1,13 @@
 """What the processor is told at its start."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.state import Ladder
 from schemas.topics import Naming
+
+PROCESSOR_GROUP = "rung-processor"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,14 @@ class ProcessorConfig:
     shutdown_seconds: float = 10.0
     at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
     """Called with each name of `points` as the service passes there; a test may end the process in it."""
+    beat: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    """Called with each turn of the loop, so that someone can tell a service that hangs."""
+    ready: Callable[[bool], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called when the service has its share of the work, and when it has lost it."""
+    progress: Callable[[Mapping[tuple[str, int], tuple[int, int]]], None] = field(
+        default=lambda _: None, repr=False, compare=False
+    )
+    """Called about once a second with the position and the end of each partition that is read, by topic and number."""
 
     def __repr__(self) -> str:
         """Without the client settings, which may hold secrets."""
@@ -49,4 +59,10 @@ class ProcessorConfig:
     @property
     def group(self) -> str:
         """The consumer group, and the stem of the changelog's and the transactions' names."""
-        return f"{self.naming.prefix}rung-processor"
+        return self.naming.prefix + PROCESSOR_GROUP
+
+
+def changelog_name(group: str, inputs: Iterable[str]) -> str:
+    """The topic that holds the state. quixstreams makes the name of the group and the inputs, so another set of inputs
+    would begin with an empty state."""
+    return f"changelog__{group}--{'--'.join(sorted(inputs))}--default"

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Message
 from processor.engine.config import ProcessorConfig
 from processor.engine.handler import Handler
 from processor.engine.metrics import ProcessorMetrics
-from processor.engine.port import InputRecord, OutputRecord, RawHeaders, StopTimeoutError
+from processor.engine.port import EngineError, InputRecord, OutputRecord, RawHeaders, StopTimeoutError
 from processor.engine.quix_app import PartitionTransaction, application, ensure_changelog, message_context
 from schemas.reasons import DeadReason
 from schemas.topics import PROCESSOR_INPUTS, Topic
@@ -61,9 +61,13 @@ class QuixEngine:
         _log.info("processor_started", instance=self._config.instance_id, group=self._config.group)
         while not stop.wait(0.1) and not ended.is_set():
             pass
+        by_itself = not stop.is_set()
+        self._config.ready(False)
         self._end(worker)
         if self._error is not None:
             raise self._error
+        if by_itself:
+            raise EngineError("the processor's thread ended by itself")
         _log.info("processor_stopped", instance=self._config.instance_id)
 
     def _end(self, worker: threading.Thread) -> None:
@@ -112,18 +116,25 @@ class QuixEngine:
     def _look(self) -> None:
         """Tell the metrics in which partitions something waits. Costs no request: both offsets are in the client."""
         now = time.monotonic()
-        if self._metrics is None or now < self._next_look:
+        if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
+        # This is not called while state is read back.
+        self._config.ready(self._app.has_share)
         consumer = self._context.consumer
         waiting: dict[str, dict[int, bool]] = {topic.name: {} for topic in PROCESSOR_INPUTS}
+        places: dict[tuple[str, int], tuple[int, int]] = {}
         try:
             held = [tp for tp in consumer.assignment() if tp.topic in self._inputs]
             for tp in consumer.position(held) if held else []:
                 _, high = consumer.get_watermark_offsets(tp, cached=True)
                 waiting[self._inputs[tp.topic].name][tp.partition] = 0 <= tp.offset < high
+                places[tp.topic, tp.partition] = (tp.offset, high)
         except KafkaException as error:
             _log.debug("lag_unknown", error=str(error))
+            return
+        self._config.progress(places)
+        if self._metrics is None:
             return
         for name, partitions in waiting.items():
             self._metrics.lags[name].looked(partitions)

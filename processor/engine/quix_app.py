@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from processor.engine.config import ProcessorConfig
+from processor.engine.config import ProcessorConfig, changelog_name
 from processor.engine.handler import MAX_STATE_BYTES
 from processor.engine.port import EngineError
 from schemas.topics import DAY_MS, PARTITIONER
@@ -29,6 +29,7 @@ with warnings.catch_warnings(record=True):
     from quixstreams import Application
     from quixstreams import message_context as message_context
     from quixstreams.dataframe import StreamingDataFrame
+    from quixstreams.internal_consumer import InternalConsumer as InternalConsumer
     from quixstreams.internal_producer import InternalProducer as InternalProducer
     from quixstreams.kafka import ConnectionConfig
     from quixstreams.state import PartitionTransaction as PartitionTransaction
@@ -65,8 +66,22 @@ class WatchedProducer(InternalProducer):
         self.at("processor.commit.after")
 
 
+class WatchedConsumer(InternalConsumer):
+    """The library's consumer, which tells of each wait for a record: in the work, and while state is read back."""
+
+    beat: Callable[[], None]
+
+    def poll(self, *args: Any, **kwargs: Any) -> Any:
+        """Wait for a record."""
+        self.beat()
+        return super().poll(*args, **kwargs)
+
+
 class ProcessorApplication(Application):
     """The library's application with the differences that the module's text names."""
+
+    has_share = False
+    """Whether the group has told this instance which partitions are its own. Its state may still be read back."""
 
     def _get_internal_producer(self, *args: Any, **kwargs: Any) -> InternalProducer:
         """As the library makes it, from settings that it keeps to itself; only the class is another."""
@@ -74,10 +89,30 @@ class ProcessorApplication(Application):
         producer.__class__ = WatchedProducer
         return producer
 
-    def watch(self, at: Callable[[str], None]) -> None:
-        """Call `at` with the names of `points` that lie in a transaction's end."""
+    def _get_internal_consumer(self, *args: Any, **kwargs: Any) -> InternalConsumer:
+        """Likewise."""
+        consumer = super()._get_internal_consumer(*args, **kwargs)
+        consumer.__class__ = WatchedConsumer
+        return consumer
+
+    def watch(self, at: Callable[[str], None], beat: Callable[[], None]) -> None:
+        """Call `at` with the names of `points` that lie in a transaction's end, and `beat` at each wait."""
         if isinstance(self._producer, WatchedProducer):
             self._producer.at = at
+        if isinstance(self._consumer, WatchedConsumer):
+            self._consumer.beat = beat
+
+    def _on_assign(self, *args: Any, **kwargs: Any) -> None:
+        super()._on_assign(*args, **kwargs)
+        self.has_share = True
+
+    def _on_revoke(self, *args: Any, **kwargs: Any) -> None:
+        self.has_share = False
+        super()._on_revoke(*args, **kwargs)
+
+    def _on_lost(self, *args: Any, **kwargs: Any) -> None:
+        self.has_share = False
+        super()._on_lost(*args, **kwargs)
 
     def _setup_signal_handlers(self) -> None:
         """Leave signals alone: they belong to the process, and only its main thread could set them."""
@@ -132,22 +167,19 @@ def application(config: ProcessorConfig, on_bad_message: OnBadMessage) -> Proces
         on_consumer_error=on_consumer_error,
         loglevel=None,
     )
-    made.watch(config.at)
+    made.watch(config.at, config.beat)
     return made
 
 
 def ensure_changelog(config: ProcessorConfig, inputs: Iterable[str], timeout: float = 30.0) -> str:
     """Create the topic that holds the state, if it is missing, and return its name.
 
-    The name is the one that quixstreams looks for: it comes from the group and the names of the inputs, so another
-    set of inputs would begin with an empty state.
-
     Raises:
         EngineError: an input is missing, or the inputs differ in their number of partitions.
         KafkaException: the cluster cannot be reached, or refuses.
     """
     names = sorted(inputs)
-    changelog = f"changelog__{config.group}--{'--'.join(names)}--default"
+    changelog = changelog_name(config.group, names)
     admin = AdminClient(dict(config.kafka))
     existing = admin.list_topics(timeout=timeout).topics
     if missing := [name for name in names if name not in existing]:

@@ -1,6 +1,6 @@
 """What the API is told at its start."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from schemas.topics import Naming
@@ -29,3 +29,7 @@ class ApiConfig:
     kafka_wait_seconds: float = 5.0
     """How long a receipt waits for Kafka's acknowledgement before it is answered 503."""
     shutdown_seconds: float = 10.0
+    beat: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    """Called several times a second by the event loop, so that someone can tell a service that hangs."""
+    ready: Callable[[bool], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called when requests are taken, and when they are not any more."""

@@ -59,8 +59,10 @@ async def serve(
         log.info("api_listening", host=host, port=port, receipts=receipts is not None)
         if on_listening is not None:
             on_listening(host, port)
-        await _until(stop)
+        config.ready(True)
+        await _until(stop, config.beat)
     finally:
+        config.ready(False)
         await runner.cleanup()
         await pool.close()
         if receipts is not None:
@@ -68,9 +70,10 @@ async def serve(
         log.info("api_stopped")
 
 
-async def _until(stop: threading.Event) -> None:
+async def _until(stop: threading.Event, beat: Callable[[], None]) -> None:
     """Wait for an event that another thread sets; a few looks a second cost nothing and need no thread."""
-    while not stop.is_set():  # noqa: ASYNC110 - it is no asyncio.Event
+    while not stop.is_set():
+        beat()
         await asyncio.sleep(0.1)
 
 

@@ -34,6 +34,10 @@ class DelaysConfig:
     shutdown_seconds: float = 10.0
     at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
     """Called with each name of `points` as the service passes there; a test may end the process in it."""
+    beat: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    """Called with each turn of the loop, so that someone can tell a service that hangs."""
+    ready: Callable[[bool], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called when the service has its share of the work, and when it has lost it."""
 
     def __post_init__(self) -> None:
         for name in ("read_ahead", "read_ahead_last", "read_ahead_bytes", "batch_size"):

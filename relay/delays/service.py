@@ -66,6 +66,7 @@ def _topics_exist(config: DelaysConfig, stop: threading.Event) -> bool:
     admin = AdminClient(dict(config.kafka))
     backoff = FIRST_BACKOFF_SECONDS
     while not stop.is_set():
+        config.beat()
         try:
             missing = needed - admin.list_topics(timeout=2.0).topics.keys()
             if not missing:

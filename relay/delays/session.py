@@ -65,10 +65,12 @@ class Session:
 
     def close(self) -> None:
         """Leave; what is held in memory is read again by whoever is next."""
+        self._config.ready(False)
         self._consumer.close()
         self._transactions.close()
 
     def _turn(self) -> None:
+        self._config.beat()
         touched = self._read(self._idle_seconds())
         self._watch_clock()
         if time.monotonic() >= self._next_transaction:
@@ -194,6 +196,7 @@ class Session:
 
     def _on_assign(self, consumer: Consumer, given: Sequence[TopicPartition]) -> None:
         if not given:
+            self._config.ready(True)
             return
         starts = []
         for at in self._committed(consumer, given):
@@ -204,6 +207,7 @@ class Session:
         consumer.incremental_assign(starts)
         # A pause survives an assignment.
         consumer.resume(starts)
+        self._config.ready(True)
         log.info("partitions_assigned", count=len(given), held=len(self._windows))
 
     def _on_revoke(self, _: Consumer, taken: Sequence[TopicPartition]) -> None:
@@ -226,6 +230,7 @@ class Session:
             if self._stop.is_set() or time.monotonic() >= deadline:
                 raise SessionLostError(code)
             log.info("positions_awaited", code=code)
+            self._config.beat()
             self._stop.wait(0.1)
 
     def _done(self, at: TopicPartition) -> set[int]:

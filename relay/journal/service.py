@@ -26,6 +26,7 @@ from schemas.topics import DAY_MS, DELIVERY_EVENTS
 log = structlog.get_logger("rung.journal")
 T = TypeVar("T")
 
+LOOK_SECONDS = 1.0
 DAYS_AHEAD = 2
 """Partitions made before they are needed: today's, tomorrow's and one more, for a clock that is ahead."""
 
@@ -66,7 +67,7 @@ class Journal:
         self._dead = DeadLetters(config.kafka, config.naming, stop)
         self._assigned: dict[int, Position] = {}
         self._days: set[int] = set()
-        self._next_upkeep = 0.0
+        self._next_upkeep = self._next_look = 0.0
         self._commit_may_stand = False
 
     def run(self) -> None:
@@ -85,10 +86,12 @@ class Journal:
         except Stopping:
             log.info("journal_stopped_in_retry")
         finally:
+            self._config.ready(False)
             consumer.close()
             log.info("journal_stopped")
 
     def _turn(self, consumer: Consumer) -> None:
+        self._config.beat()
         messages = consumer.consume(self._config.batch_size, self._config.linger_seconds)
         mine = [m for m in messages if self._is_next(m)]
         if mine:
@@ -97,6 +100,19 @@ class Journal:
             self._metrics.lag.set(0)
         if time.monotonic() >= self._next_upkeep:
             self._persist(self._upkeep)
+        if time.monotonic() >= self._next_look:
+            self._look(consumer)
+
+    def _look(self, consumer: Consumer) -> None:
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        places = {}
+        for partition, at in self._assigned.items():
+            try:
+                end = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)[1]
+            except KafkaException:
+                continue
+            places[self._topic, partition] = (at.next, end)
+        self._config.progress(places)
 
     def _is_next(self, message: Message) -> bool:
         """Drop errors, and what a rebalance or a step back brought from before the position."""
@@ -186,9 +202,11 @@ class Journal:
             self._assigned = {}
         starts = [start_of(self._topic, partition, at.next) for partition, at in self._assigned.items()]
         consumer.assign(starts)
+        self._config.ready(True)
         log.info("partitions_assigned", partitions=sorted(self._assigned))
 
     def _on_revoke(self, _: Consumer, taken: list[TopicPartition]) -> None:
+        self._config.ready(False)
         self._assigned = {}
         log.info("partitions_revoked", partitions=sorted(tp.partition for tp in taken))
 
@@ -267,6 +285,7 @@ class Journal:
 
     def _before_retry(self, attempt: RetryCallState) -> None:
         error = attempt.outcome.exception() if attempt.outcome else None
+        self._config.beat()
         self._metrics.retries.inc()
         self._commit_may_stand = True
         self._days.clear()

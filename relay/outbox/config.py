@@ -48,3 +48,7 @@ class OutboxConfig:
     shutdown_seconds: float = 10.0
     at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
     """Called with each name of `points` as the service passes there; a test may end the process in it."""
+    beat: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    """Called with each turn of the loop, so that someone can tell a service that hangs."""
+    ready: Callable[[bool], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called when the service has its share of the work, and when it has lost it."""

@@ -83,6 +83,7 @@ class Session:
                 self._step()
             self._finish()
         finally:
+            self._config.ready(False)
             self._publisher.close()
             self._leases.leave()
             self._store.close()
@@ -90,6 +91,7 @@ class Session:
             self._metrics.leased_buckets.set(0)
 
     def _step(self) -> None:
+        self._config.beat()
         self._leases.check()
         self._share()
         found, more = self._read()
@@ -112,6 +114,7 @@ class Session:
         if settled:
             self._save(settled, release=True)
         self._metrics.leased_buckets.set(len(self._progress))
+        self._config.ready(bool(self._progress))
 
     def _read(self) -> tuple[bool, bool]:
         """Read and hand over one page of each group: whether there were rows, and whether more can be read now."""
@@ -162,6 +165,7 @@ class Session:
         refused = partial(self._refuse, row, entry)
         self._config.at("outbox.publish.before")
         while self._cut_off or not self._publisher.send(record, acknowledged, refused):
+            self._config.beat()
             self._leases.check()
             if self._publisher.broken is not None or self._stop.is_set():
                 # Nothing after it is taken either; all of it is read again, by this replica or the next one.
@@ -278,6 +282,10 @@ class Session:
         self._publisher.halt()
         self._save(self._progress.done(), release=True)
 
+    def _alive(self) -> None:
+        self._config.beat()
+        self._leases.check()
+
     def _query(self, call: Callable[[], _T]) -> _T | None:
         """Run a statement; if the server is away, come back connected again and with None.
 
@@ -293,7 +301,7 @@ class Session:
             wait=backoff(self._config),
             stop=stop_when_event_set(self._stop),
             retry=retry_if_exception_type(psycopg.OperationalError),
-            before=lambda _state: self._leases.check(),
+            before=lambda _state: self._alive(),
             sleep=lambda seconds: void(self._stop.wait(seconds)),
             reraise=True,
         )

@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import psycopg
 import structlog
@@ -33,11 +35,17 @@ def run(config: OutboxConfig, stop: threading.Event, registry: CollectorRegistry
         return
     upkeep = Upkeep(config, stop)
     upkeep.start()
+    watched = replace(config, beat=partial(_beat, upkeep, config.beat))
     try:
         while not stop.is_set():
-            _patiently(config, stop, metrics, lambda: _session(config, stop, metrics))
+            _patiently(watched, stop, metrics, lambda: _session(watched, stop, metrics))
     finally:
         upkeep.join(config.shutdown_seconds)
+
+
+def _beat(upkeep: Upkeep, beat: Callable[[], None]) -> None:
+    upkeep.check()
+    beat()
 
 
 def _session(config: OutboxConfig, stop: threading.Event, metrics: OutboxMetrics) -> None:
@@ -65,6 +73,7 @@ def _patiently(config: OutboxConfig, stop: threading.Event, metrics: OutboxMetri
     )
 
     def attempt() -> bool:
+        config.beat()
         call()
         return True
 

@@ -60,13 +60,26 @@ class Upkeep(threading.Thread):
         self._config = config
         self._stop_event = stop
         self._refused = False
+        self._failure: BaseException | None = None
 
     def run(self) -> None:
         """Look once at the start, and then every `upkeep_seconds`."""
-        while True:
-            self._try()
-            if self._stop_event.wait(self._config.upkeep_seconds):
-                return
+        try:
+            while True:
+                self._try()
+                if self._stop_event.wait(self._config.upkeep_seconds):
+                    return
+        except BaseException as error:
+            self._failure = error
+
+    def check(self) -> None:
+        """Return if the thread is well.
+
+        Raises:
+            BaseException: what ended it. Without it the table would grow for ever, and in the end take no more rows.
+        """
+        if self._failure is not None:
+            raise self._failure
 
     def _try(self) -> None:
         try:

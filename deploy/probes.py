@@ -1,0 +1,92 @@
+"""Whether the servers that a service needs are there, asked beside the service's own clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import psycopg
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+AWAY = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._RESOLVE,
+        KafkaError._MSG_TIMED_OUT,
+    }
+)
+"""What librdkafka calls a cluster that does not answer."""
+_KAFKA_LOG = logging.getLogger("rung.health.kafka")
+# Each failure is told by the probe; the client would tell it once a second for each broker.
+_KAFKA_LOG.disabled = True
+
+
+PASSING = AWAY | {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+}
+"""What a cluster says that is starting or moving its leaders; the admin client marks none of these as retriable."""
+
+
+def may_pass(error: KafkaException | TimeoutError) -> bool:
+    """Whether the same question may be answered later."""
+    return isinstance(error, TimeoutError) or error.args[0].code() in PASSING
+
+
+def quiet_admin(kafka: Mapping[str, str], seconds: float) -> AdminClient:
+    """A client that gives a request up after `seconds`, comes back soon after the cluster does, and logs nothing."""
+    limits: dict[str, str | int] = {
+        # librdkafka takes no less than a second.
+        "socket.timeout.ms": max(1_000, round(seconds * 1000)),
+        "reconnect.backoff.max.ms": 1_000,
+    }
+    return AdminClient({**kafka, **limits}, logger=_KAFKA_LOG)
+
+
+class KafkaProbe:
+    """Asks the cluster for its brokers; an answer of any kind is one."""
+
+    def __init__(self, kafka: Mapping[str, str], seconds: float) -> None:
+        self._kafka = kafka
+        self._seconds = seconds
+        self._admin: AdminClient | None = None
+
+    def __call__(self) -> bool:
+        """Whether it answered in time."""
+        if self._admin is None:
+            self._admin = quiet_admin(self._kafka, self._seconds)
+        try:
+            self._admin.describe_cluster(request_timeout=self._seconds).result(self._seconds + 1)
+        except KafkaException as error:
+            return error.args[0].code() not in AWAY
+        except TimeoutError:
+            return False
+        return True
+
+
+class PostgresProbe:
+    """Opens a connection, which takes a process of the server's that answers."""
+
+    def __init__(self, database_url: str, seconds: float) -> None:
+        self._url = database_url
+        self._seconds = seconds
+
+    def __call__(self) -> bool:
+        """Whether it answered in time; a refusal of ours is an answer."""
+        try:
+            # libpq takes no less than two seconds.
+            with psycopg.connect(
+                self._url, connect_timeout=max(2, round(self._seconds)), application_name="rung health"
+            ):
+                return True
+        except psycopg.OperationalError as error:
+            return error.sqlstate is not None and not error.sqlstate.startswith(("57P", "53"))
