@@ -60,17 +60,20 @@ def registries() -> dict[str, CollectorRegistry]:
     from processor.delivery.metrics import DeliveryMetrics
     from processor.engine.metrics import ProcessorMetrics
     from relay.api.metrics import ApiMetrics
+    from relay.audit.metrics import AuditMetrics
     from relay.delays.metrics import DelaysMetrics
     from relay.journal.metrics import JournalMetrics
     from relay.outbox.metrics import OutboxMetrics
 
-    found = {name: CollectorRegistry() for name in ("outbox", "delays", "processor", "deliver", "journal", "api")}
+    services = ("outbox", "delays", "processor", "deliver", "journal", "api", "audit")
+    found = {name: CollectorRegistry() for name in services}
     OutboxMetrics(found["outbox"])
     DelaysMetrics(found["delays"])
     ProcessorMetrics(found["processor"])
     DeliveryMetrics(found["deliver"], [("mail", "email")])
     JournalMetrics(found["journal"])
     ApiMetrics(found["api"])
+    AuditMetrics(found["audit"])
     return found
 
 
