@@ -13,7 +13,8 @@ class AuditConfig:
     kafka: Mapping[str, str] = field(repr=False)
     """librdkafka settings common to all clients, with `bootstrap.servers`."""
     database_url: str = field(repr=False)
-    """PostgreSQL, with the migrations applied; the role `rung_auditor` is enough."""
+    """PostgreSQL, with the migrations applied. A role needs SELECT on the tables `outbox`, `outbox_dead`,
+    `outbox_cursor`, `journal_offset` and `delivery_event` of the schema `rung`, and no other right."""
     naming: Naming = field(default_factory=Naming)
     since: int | None = None
     """Audit what happened from this moment on (milliseconds); None is all that the topic still holds."""
