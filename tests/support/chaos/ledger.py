@@ -146,7 +146,7 @@ class Verdict:
 
 
 def judge(asks: Iterable[Ask], calls: dict[Step, list[Call]], stopped: dict[str, int], kills: Sequence[int]) -> Verdict:
-    """Hold the calls against the asks. All ladders have ended by now. `kills` are the moments at which a worker died."""
+    """Hold the calls against the asks; all ladders have ended. `kills` are the moments at which a worker died."""
     verdict = Verdict()
     by_id = {ask.notification_id: ask for ask in asks if ask.committed_at is not None}
     verdict.asks, verdict.calls = len(by_id), sum(map(len, calls.values()))
