@@ -19,6 +19,7 @@ from schemas.topics import Topic
 
 AnyRecord = (
     r.Notify
+    | r.Redrive
     | r.Resolve
     | r.PutRecipient
     | r.EraseRecipient
@@ -33,6 +34,7 @@ RECORDS: dict[str, type[AnyRecord]] = {
     cls.TYPE: cls
     for cls in (
         r.Notify,
+        r.Redrive,
         r.Resolve,
         r.PutRecipient,
         r.EraseRecipient,

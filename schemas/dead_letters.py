@@ -1,7 +1,7 @@
 """A dead letter: the record as it came, with headers that say where it came from and why it is here.
 
-The key and the value are kept byte for byte and the original headers stay, so nothing is lost and a redrive is a
-plain copy back. The headers of ours start with `rung_dl_`.
+The key and the value are kept byte for byte and the original headers stay, so nothing is lost and the record can be
+put back. The headers of ours start with `rung_dl_`.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,10 @@ from schemas.envelope import Headers
 from schemas.reasons import DeadReason
 
 PREFIX = "rung_dl_"
+REDRIVES_HEADER = "rung_redrives"
+"""How often a record was put back; it stays with the record when it is set aside again, so nothing goes round."""
+SET_ASIDE_AT_HEADER = "rung_set_aside_at"
+"""Of a record that was put back: when it had been set aside, decimal milliseconds."""
 DETAIL_LIMIT = 500
 
 

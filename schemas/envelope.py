@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Any, Protocol
 
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
 
 Headers = list[tuple[str, bytes]]
+RawHeaders = list[tuple[str, bytes | str | None]]
+"""Headers as a client library hands them over."""
 SPEC_VERSION = "1.0"
 CONTENT_TYPE = "application/json"
 DUE_AT_HEADER = "due_at"
@@ -32,6 +35,34 @@ class Envelope:
     source: str
     time: int
     """When it happened, milliseconds since the epoch."""
+
+
+class Carrier(Protocol):
+    """A message of a client library."""
+
+    def headers(self) -> Any:
+        """Its headers; raises where a name is not UTF-8."""
+        ...
+
+
+def headers_of(message: Carrier) -> RawHeaders:
+    """The headers of a message that was read.
+
+    Raises:
+        DecodeError: a header's name is not UTF-8. The client library gives out none of them then.
+    """
+    try:
+        return list(message.headers() or ())
+    except (UnicodeDecodeError, SystemError) as error:
+        raise DecodeError(DeadReason.BAD_HEADER, "a header's name is not UTF-8; the headers are lost") from error
+
+
+def legible_headers(message: Carrier) -> RawHeaders:
+    """The headers of a message, for its dead letter: none where the client library cannot read them."""
+    try:
+        return headers_of(message)
+    except DecodeError:
+        return []
 
 
 def to_headers(envelope: Envelope) -> Headers:

@@ -61,6 +61,12 @@ class Reason(StrEnum):
     LADDER_ENDED = "ladder_ended"
     TOO_LARGE = "too_large"
     """The recipient's state would grow beyond what is kept; the request is a dead letter and changes nothing."""
+    REDRIVEN = "redriven"
+    """An operator opened the ladder of a notification again that had ended dead: what was not sent is planned anew."""
+    FORGOTTEN = "forgotten"
+    """A redrive of a notification of which nothing is known any more, so neither whether the person has acted."""
+    SUPERSEDED = "superseded"
+    """A profile change or an erasure that was set aside comes back, and a later one has been applied meanwhile."""
     NOTHING_DUE = "nothing_due"
 
 
@@ -86,3 +92,7 @@ class DeadReason(StrEnum):
     UNDELIVERABLE = "undeliverable"
     """Every step of the ladder ended and none was sent."""
     BAD_TEMPLATE = "bad_template"
+    FORGOTTEN = "forgotten"
+    """Put back too late: nothing is known of its notification any more, so neither whether the person has acted."""
+    SUPERSEDED = "superseded"
+    """Put back after a later profile change or erasure of its recipient was applied."""

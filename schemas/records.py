@@ -21,6 +21,21 @@ class Notify(Record, frozen=True, kw_only=True):
     expires_at: int | None = None
 
 
+class Redrive(Record, frozen=True, kw_only=True):
+    """An operator asks that the ladder of a notification be opened again that ended `dead`: the request as it lies in
+    its dead letter, and an id that makes it count once."""
+
+    TYPE: ClassVar[str] = "rung.redrive"
+    redrive_id: UUID
+    notification_id: UUID
+    recipient: str
+    kind: str
+    dedup_key: str
+    data: dict[str, Any] = {}
+    """What the templates may use. Never logged."""
+    expires_at: int | None = None
+
+
 class Resolve(Record, frozen=True, kw_only=True):
     """The person acted: whatever is pending for this dedup key is not needed any more."""
 

@@ -96,6 +96,10 @@ class Notification(Record, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     ladder: Ladder | None = None
     data: dict[str, Any] = {}
+    asked_expires_at: int | None = None
+    """The expiry that the request named, if it named one."""
+    redrives: tuple[str, ...] = ()
+    """Fingerprints of the redrives that opened it again."""
     ended: End | None = None
     ended_at: int | None = None
     purge_at: int | None = None
@@ -123,5 +127,7 @@ class RecipientState(Record, frozen=True, kw_only=True):
     """How many notifications were accepted so far: the next one's `order`."""
     wake_at: int | None = None
     """When the earliest outstanding wake-up is due."""
+    profile_at: int | None = None
+    """When the profile was last replaced or erased: what was set aside before and comes back later is superseded."""
     forget_at: int | None = None
     """Of an erased recipient: when even the memory of the erasure goes."""

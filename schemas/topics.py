@@ -79,7 +79,7 @@ NOTIFICATIONS = Topic(
     "notifications",
     "delete",
     7 * DAY_MS,
-    (r.Notify.TYPE, r.PutRecipient.TYPE, r.EraseRecipient.TYPE),
+    (r.Notify.TYPE, r.PutRecipient.TYPE, r.EraseRecipient.TYPE, r.Redrive.TYPE),
     "outbox relay",
     "processor",
 )

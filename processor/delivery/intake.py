@@ -9,7 +9,7 @@ from processor.delivery.guard import Guard
 from processor.delivery.metrics import DeliveryMetrics
 from schemas.codec import decode, decode_key
 from schemas.dead_letters import DeadLetter
-from schemas.envelope import from_headers
+from schemas.envelope import from_headers, headers_of
 from schemas.errors import DecodeError
 from schemas.records import Outcome, RecipientProfile, Resolve
 from schemas.topics import OUTCOMES, RECIPIENTS, RESOLUTIONS, Topic
@@ -49,7 +49,7 @@ class Intake:
 
     def _record(self, topic: Topic, message: Message, now: int) -> None:
         partition = message.partition() or 0
-        match decode(topic, message.key(), message.value(), message.headers()).record:
+        match decode(topic, message.key(), message.value(), headers_of(message)).record:
             case Resolve() as resolve if topic is RESOLUTIONS:
                 if self._in_flight(resolve.recipient, resolve.dedup_key):
                     self._metrics.resolved_in_flight.inc()
@@ -63,7 +63,7 @@ class Intake:
             recipient = decode_key(message.key())
             self._guard.changed(partition, recipient, None, _made_at(message) or made_at, now)
             return
-        found = decode(RECIPIENTS, message.key(), message.value(), message.headers())
+        found = decode(RECIPIENTS, message.key(), message.value(), headers_of(message))
         if isinstance(found.record, RecipientProfile):
             made_at = found.envelope.time or made_at
             self._guard.changed(partition, found.record.recipient, found.record.profile, made_at, now)
@@ -78,6 +78,6 @@ def dead_letter(topic: Topic, message: Message, error: DecodeError, now: int) ->
 def _made_at(message: Message) -> int:
     """When a tombstone was decided; other writers' tombstones may come without headers."""
     try:
-        return from_headers(message.headers()).time
+        return from_headers(headers_of(message)).time
     except DecodeError:
         return 0

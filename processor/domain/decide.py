@@ -6,6 +6,8 @@ It is total: any state with any event yields a decision, and never an exception.
 then by the state in one helper per event. Whatever the event was, the recipient is then brought up to `now`.
 
     notification:  open ──▶ resolved | expired | finished | dead | erased      (ended states absorb)
+                     ▲                                     │
+                     └─────────────────────────────────────┘  redrive, by an operator, once per id
     step:          pending ──▶ claimed ──▶ sent | rejected | failed | held | suppressed
                       ▲            │
                       └────────────┘  retry, lookup, unclaimed, lost claim
@@ -15,7 +17,7 @@ The stop condition is looked at when a step is due (here) and again by the worke
 
 from typing import assert_never
 
-from processor.domain import outcomes, requests
+from processor.domain import outcomes, redrives, requests
 from processor.domain.advance import advance
 from processor.domain.draft import Draft
 from processor.domain.model import (
@@ -25,6 +27,7 @@ from processor.domain.model import (
     OutcomeReceived,
     RecipientErased,
     RecipientPut,
+    RedriveReceived,
     ResolutionReceived,
     WokeUp,
 )
@@ -37,6 +40,8 @@ def recipient_of(event: Event) -> str:
     match event:
         case NotifyReceived():
             return event.notify.recipient
+        case RedriveReceived():
+            return event.redrive.recipient
         case RecipientPut():
             return event.put.recipient
         case RecipientErased():
@@ -66,6 +71,8 @@ def _apply(draft: Draft, event: Event) -> Reason:
     match event:
         case NotifyReceived():
             return requests.notify(draft, event)
+        case RedriveReceived():
+            return redrives.redrive(draft, event)
         case RecipientPut():
             return requests.put_recipient(draft, event)
         case RecipientErased():

@@ -31,6 +31,7 @@ class Draft:
     accepted: int = 0
     wake_at: int | None = None
     forget_at: int | None = None
+    profile_at: int | None = None
     commands: list[Command] = field(default_factory=list)
 
     @classmethod
@@ -49,6 +50,7 @@ class Draft:
             state.accepted,
             state.wake_at,
             state.forget_at,
+            state.profile_at,
         )
 
     def decision(self, before: RecipientState | None, reason: Reason) -> Decision:
@@ -62,6 +64,7 @@ class Draft:
             seen=self.seen,
             accepted=self.accepted,
             wake_at=self.wake_at,
+            profile_at=self.profile_at,
             forget_at=self.forget_at,
         )
         if self.profile is None and not self.notifications and not self.early and self.forget_at is None:

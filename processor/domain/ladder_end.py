@@ -26,6 +26,11 @@ STOPPED_BY: dict[End, Reason] = {
 }
 
 
+def has_left(step: Step) -> bool:
+    """Whether its message has left or may have; a bounce shows that it did."""
+    return step.state in LEFT or step.reason == Reason.BOUNCED
+
+
 def depth(notification: Notification) -> int:
     """The escalation depth: how many steps have left."""
     return sum(step.state in LEFT for step in notification.steps)
@@ -117,7 +122,14 @@ def end_if_done(draft: Draft, dedup_key: str) -> None:
         kind=notification.kind,
         dedup_key=dedup_key,
         data=notification.data,
-        expires_at=notification.expires_at,
+        expires_at=notification.asked_expires_at,
     )
-    draft.commands.append(SetAside(reason=DeadReason.UNDELIVERABLE, detail=f"last step: {reason}", notify=letter))
+    draft.commands.append(
+        SetAside(
+            reason=DeadReason.UNDELIVERABLE,
+            detail=f"last step: {reason}",
+            notify=letter,
+            redrives=len(notification.redrives),
+        )
+    )
     end(draft, dedup_key, End.DEAD, reason)

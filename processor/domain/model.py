@@ -12,6 +12,7 @@ from schemas.records import (
     Notify,
     Outcome,
     PutRecipient,
+    Redrive,
     Resolve,
 )
 from schemas.state import Ladder, RecipientState
@@ -29,18 +30,27 @@ class NotifyReceived(_Tagged, frozen=True, kw_only=True):
     ladder: Ladder | None
 
 
+class RedriveReceived(_Tagged, frozen=True, kw_only=True):
+    """An operator puts a notification back that ended dead. `ladder` is the kind's ladder now."""
+
+    redrive: Redrive
+    ladder: Ladder | None
+
+
 class RecipientPut(_Tagged, frozen=True, kw_only=True):
-    """A recipient's profile changed."""
+    """A recipient's profile changed. `set_aside_at` is given where the record was a dead letter since then."""
 
     ce_id: str
     put: PutRecipient
+    set_aside_at: int | None = None
 
 
 class RecipientErased(_Tagged, frozen=True, kw_only=True):
-    """A recipient is to be forgotten."""
+    """A recipient is to be forgotten. `set_aside_at` as above."""
 
     ce_id: str
     erase: EraseRecipient
+    set_aside_at: int | None = None
 
 
 class ResolutionReceived(_Tagged, frozen=True, kw_only=True):
@@ -63,7 +73,9 @@ class OutcomeReceived(_Tagged, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-Event = NotifyReceived | RecipientPut | RecipientErased | ResolutionReceived | WokeUp | OutcomeReceived
+Event = (
+    NotifyReceived | RedriveReceived | RecipientPut | RecipientErased | ResolutionReceived | WokeUp | OutcomeReceived
+)
 
 
 class Emit(_Tagged, frozen=True, kw_only=True):
@@ -101,6 +113,8 @@ class SetAside(_Tagged, frozen=True, kw_only=True):
     reason: DeadReason
     detail: str
     notify: Notify | None = None
+    redrives: int = 0
+    """Of `notify`: how often it was put back before."""
 
 
 Command = Emit | Deliver | WakeAt | PublishProfile | SetAside

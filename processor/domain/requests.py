@@ -5,12 +5,12 @@ from msgspec.structs import replace
 from processor.domain.advance import allowed, defer
 from processor.domain.derive import attempt_key, body_hash, bounded, fingerprint
 from processor.domain.draft import Draft
-from processor.domain.ladder_end import RETENTION_MS, depth, end, last_left
+from processor.domain.ladder_end import RETENTION_MS, depth, end, has_left, last_left
 from processor.domain.model import NotifyReceived, RecipientErased, RecipientPut, ResolutionReceived, SetAside
 from processor.domain.quiet_hours import validate_profile
 from schemas.reasons import DeadReason, Reason
 from schemas.records import EventType, Notify, PlannedStep
-from schemas.state import EarlyResolution, End, Ladder, Notification, Step
+from schemas.state import EarlyResolution, End, Ladder, Notification, Step, StepState
 
 EARLY_RETENTION_MS = 7 * 86_400_000
 """How long a resolution waits for its notification: as long as the topics keep one that could still come."""
@@ -25,9 +25,9 @@ def notify(draft: Draft, event: NotifyReceived) -> Reason:
     if holder is not None:
         return _repeat(draft, event, holder)
     if event.ladder is None or not event.ladder.steps:
-        return _unknown_kind(draft, event)
+        return unknown_kind(draft, event.notify, event.ce_id)
     draft.remember(event.ce_id)
-    _accept(draft, event.notify, event.ladder)
+    accept(draft, event.notify, event.ladder)
     early = draft.early.pop(key, None)
     if early is None:
         return Reason.ACCEPTED
@@ -50,17 +50,22 @@ def _repeat(draft: Draft, event: NotifyReceived, holder: str) -> Reason:
     if holder == event.notify.dedup_key and first.body_hash == body_hash(event.notify):
         draft.emit(EventType.DUPLICATE, holder, first, Reason.DUPLICATE, cause=event.ce_id)
         return Reason.DUPLICATE
-    draft.emit(EventType.CONFLICT, holder, first, Reason.CONFLICT, cause=event.ce_id)
+    return conflict(draft, event.notify, holder, event.ce_id)
+
+
+def conflict(draft: Draft, request: Notify, holder: str, cause: str) -> Reason:
+    """The first notification stands, and the request is set aside."""
+    first = draft.notifications[holder]
+    draft.emit(EventType.CONFLICT, holder, first, Reason.CONFLICT, cause=cause)
     detail = f"notification {first.notification_id} stands for this dedup key, with another body"
-    if holder != event.notify.dedup_key:
+    if holder != request.dedup_key:
         detail = f"notification {first.notification_id} stands for this id, under another dedup key"
     draft.commands.append(SetAside(reason=DeadReason.CONFLICT, detail=detail))
     return Reason.CONFLICT
 
 
-def _unknown_kind(draft: Draft, event: NotifyReceived) -> Reason:
+def unknown_kind(draft: Draft, request: Notify, cause: str) -> Reason:
     """No ladder, so no notification and no trace of the key: a corrected request may use it."""
-    request = event.notify
     refused = Notification(
         notification_id=request.notification_id,
         kind=request.kind,
@@ -71,20 +76,28 @@ def _unknown_kind(draft: Draft, event: NotifyReceived) -> Reason:
         steps=(),
     )
     # The corrected request may have an end of its own, and these are two facts.
-    draft.emit(EventType.DEAD, request.dedup_key, refused, Reason.UNKNOWN_KIND, cause=event.ce_id)
+    draft.emit(EventType.DEAD, request.dedup_key, refused, Reason.UNKNOWN_KIND, cause=cause)
     detail = f"no ladder for kind {request.kind[:80]!r}; add it to ladders.toml and redrive"
     draft.commands.append(SetAside(reason=DeadReason.UNKNOWN_KIND, detail=detail))
     return Reason.UNKNOWN_KIND
 
 
-def _accept(draft: Draft, request: Notify, ladder: Ladder) -> None:
-    """Plan the whole ladder now, so that it can be inspected; quiet hours move a step and never drop it."""
+def accept(
+    draft: Draft,
+    request: Notify,
+    ladder: Ladder,
+    why: Reason = Reason.ACCEPTED,
+    before: tuple[Step, ...] = (),
+    redrives: tuple[str, ...] = (),
+) -> None:
+    """Plan the whole ladder now, so that it can be inspected; quiet hours move a step and never drop it. `before` are
+    the steps as they were, of one that is opened again: what has left is not planned."""
     latest = draft.now + ladder.expires_after_ms
-    wanted = [draft.now + step.after_ms for step in ladder.steps]
     steps = tuple(
-        Step(step_no=number, channel=step.channel, due_at=allowed(draft, ladder, at))
-        for number, (step, at) in enumerate(zip(ladder.steps, wanted, strict=True))
+        _planned(draft, ladder, number, before[number] if number < len(before) else None)
+        for number in range(len(ladder.steps))
     )
+    pending = [step for step in steps if step.state is StepState.PENDING]
     accepted = Notification(
         notification_id=request.notification_id,
         kind=request.kind,
@@ -95,6 +108,8 @@ def _accept(draft: Draft, request: Notify, ladder: Ladder) -> None:
         steps=steps,
         ladder=ladder,
         data=request.data,
+        asked_expires_at=request.expires_at,
+        redrives=redrives,
     )
     draft.accepted += 1
     draft.forget_at = None
@@ -103,14 +118,36 @@ def _accept(draft: Draft, request: Notify, ladder: Ladder) -> None:
         EventType.ACCEPTED,
         request.dedup_key,
         accepted,
-        Reason.ACCEPTED,
-        next_due_at=steps[0].due_at,
+        why,
+        next_due_at=pending[0].due_at,
         expires_at=accepted.expires_at,
-        steps=tuple(PlannedStep(step_no=s.step_no, channel=s.channel, due_at=s.due_at) for s in steps),
+        steps=tuple(PlannedStep(step_no=s.step_no, channel=s.channel, due_at=s.due_at) for s in pending),
     )
-    for step, at in zip(steps, wanted, strict=True):
+    for step in pending:
+        at = draft.now + ladder.steps[step.step_no].after_ms
         if step.due_at > at:
             defer(draft, request.dedup_key, accepted, replace(step, due_at=at), step.due_at)
+
+
+def _planned(draft: Draft, ladder: Ladder, number: int, before: Step | None) -> Step:
+    """A step of a plan from now. Where there was one before, one that has left stays as it is; of another, claims are
+    counted on, so that no old one is taken for a new one, and what only the provider of its channel knows is kept."""
+    if before is not None and has_left(before):
+        return before
+    rung = ladder.steps[number]
+    due_at = allowed(draft, ladder, draft.now + rung.after_ms)
+    if before is not None and before.channel == rung.channel:
+        return Step(
+            step_no=number,
+            channel=rung.channel,
+            due_at=due_at,
+            claim=before.claim,
+            lookup=before.lookup,
+            provider=before.provider,
+            address_hash=before.address_hash,
+        )
+    claim = 0 if before is None else before.claim
+    return Step(step_no=number, channel=rung.channel, due_at=due_at, claim=claim)
 
 
 def resolve(draft: Draft, event: ResolutionReceived) -> Reason:
@@ -169,6 +206,8 @@ def put_recipient(draft: Draft, event: RecipientPut) -> Reason:
     """The whole profile is replaced; an address that the provider refused is forgiven once it changes."""
     if draft.seen_before(event.ce_id):
         return Reason.REDELIVERED
+    if _superseded(draft, event):
+        return Reason.SUPERSEDED
     profile = event.put.profile
     fault = validate_profile(profile)
     if fault is not None:
@@ -176,6 +215,7 @@ def put_recipient(draft: Draft, event: RecipientPut) -> Reason:
         return Reason.BAD_PROFILE
     draft.remember(event.ce_id)
     draft.profile = profile
+    draft.profile_at = draft.now
     draft.forget_at = None
     draft.dead_contacts = {
         channel: dead
@@ -191,6 +231,8 @@ def erase_recipient(draft: Draft, event: RecipientErased) -> Reason:
     older record does not bring the person back, and a resolution that waits still wins."""
     if draft.seen_before(event.ce_id):
         return Reason.REDELIVERED
+    if _superseded(draft, event):
+        return Reason.SUPERSEDED
     draft.remember(event.ce_id)
     for key, notification in list(draft.notifications.items()):
         if notification.ended is None:
@@ -199,8 +241,19 @@ def erase_recipient(draft: Draft, event: RecipientErased) -> Reason:
         for step in draft.notifications[key].steps:
             draft.set_step(key, replace(step, address_hash=None))
     draft.profile = None
+    draft.profile_at = draft.now
     draft.dead_contacts = {}
     draft.early = {key: replace(early, resolution="") for key, early in draft.early.items()}
     draft.forget_at = draft.now + RETENTION_MS
     draft.publish_profile()
     return Reason.ERASED
+
+
+def _superseded(draft: Draft, event: RecipientPut | RecipientErased) -> bool:
+    """Whether a record that comes back from the dead letters would undo a later one."""
+    since = event.set_aside_at
+    if since is None or draft.profile_at is None or draft.profile_at < since:
+        return False
+    detail = "a later profile change or erasure was applied while this one was set aside"
+    draft.commands.append(SetAside(reason=DeadReason.SUPERSEDED, detail=detail))
+    return True

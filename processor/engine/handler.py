@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from processor.domain.model import Decision, Event, NotifyReceived, RecipientPut, ResolutionReceived, SetAside
+from processor.domain.model import Decision, SetAside
 from processor.engine import intake
 from processor.engine.interpreter import dead_letter, interpret
 from processor.engine.metrics import ProcessorMetrics
@@ -18,8 +18,13 @@ from schemas.reasons import DeadReason, Reason
 from schemas.state import Ladder, RecipientState
 
 MAX_STATE_BYTES = 4 * 1024 * 1024
-"""The most that one recipient's state may grow to by a request from outside; such a request becomes a dead letter. The
-changelog takes twice that, so that what the domain itself adds (claims, outcomes) always fits."""
+"""What one recipient's state may have at the most, all told; the changelog takes twice that."""
+OPENING_BYTES = 1024 * 1024
+"""Above this nothing new is opened for a recipient: such a request becomes a dead letter. What stops something (a
+resolution, a profile that withdraws consent, an erasure), and what the domain adds to open ladders, is never refused;
+the room above is for that."""
+OPENING = frozenset({Reason.ACCEPTED, Reason.REMEMBERED, Reason.REDRIVEN})
+"""Decisions that leave more behind than they found, for as long as somebody asks for more."""
 
 _log = structlog.get_logger("rung.processor")
 
@@ -58,7 +63,7 @@ class Handler:
         assert record.key is not None  # noqa: S101 - intake refuses a record without one
         state = _decoded(store.read(record.key), record)
         decision = self._decide(state, event, now)
-        decision = self._stored(decision, state, event, record.key, store)
+        decision = self._stored(decision, state, record.key, store)
         if self._metrics is not None:
             self._metrics.decided(event, decision, now)
         for command in decision.commands:
@@ -78,17 +83,17 @@ class Handler:
         self._last_now[partition] = now
         return now
 
-    def _stored(
-        self, decision: Decision, state: RecipientState | None, event: Event, key: bytes, store: StateStore
-    ) -> Decision:
+    def _stored(self, decision: Decision, state: RecipientState | None, key: bytes, store: StateStore) -> Decision:
         if decision.state is state:
             return decision
         if decision.state is None:
             store.write(key, None)
             return decision
         value = encode_state(decision.state)
-        if len(value) > MAX_STATE_BYTES and isinstance(event, NotifyReceived | RecipientPut | ResolutionReceived):
-            detail = f"the recipient's state would have {len(value)} bytes, and {MAX_STATE_BYTES} are the most"
+        if len(value) > OPENING_BYTES and decision.reason in OPENING:
+            detail = (
+                f"the recipient's state would have {len(value)} bytes, and at {OPENING_BYTES} nothing more is opened"
+            )
             aside = SetAside(reason=DeadReason.TOO_LARGE, detail=detail)
             return Decision(state=state, commands=(aside,), reason=Reason.TOO_LARGE)
         store.write(key, value)

@@ -9,12 +9,14 @@ from processor.domain.model import (
     OutcomeReceived,
     RecipientErased,
     RecipientPut,
+    RedriveReceived,
     ResolutionReceived,
     WokeUp,
 )
 from processor.engine.port import InputRecord
 from schemas import records as r
 from schemas.codec import AnyRecord, Decoded, decode, encode
+from schemas.dead_letters import SET_ASIDE_AT_HEADER
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
 from schemas.state import Ladder
@@ -31,12 +33,14 @@ MAX_NAME_BYTES = 16 * KIB
 
 LIMITS: dict[type[AnyRecord], int] = {
     r.Notify: MAX_NOTIFY_BYTES,
+    r.Redrive: MAX_NOTIFY_BYTES,
     r.PutRecipient: MAX_PROFILE_BYTES,
     r.EraseRecipient: MAX_OTHER_BYTES,
     r.Resolve: MAX_OTHER_BYTES,
     r.Due: MAX_OTHER_BYTES,
     r.Outcome: MAX_OTHER_BYTES,
 }
+_MOMENT_DIGITS = 15
 _GROWTH = 8
 """More than a JSON value can grow when it is written again."""
 
@@ -49,18 +53,20 @@ def read(record: InputRecord, ladders: Mapping[str, Ladder]) -> Event:
     """
     decoded = decode(record.topic, record.key, record.value, record.headers)
     _check_size(decoded.record, len(record.value or b""))
-    return _event(decoded, ladders)
+    return _event(decoded, ladders, _set_aside_at(record))
 
 
-def _event(decoded: Decoded, ladders: Mapping[str, Ladder]) -> Event:
+def _event(decoded: Decoded, ladders: Mapping[str, Ladder], set_aside_at: int | None) -> Event:
     ce_id = decoded.envelope.id
     match decoded.record:
         case r.Notify() as notify:
             return NotifyReceived(ce_id=ce_id, notify=notify, ladder=ladders.get(notify.kind))
+        case r.Redrive() as redrive:
+            return RedriveReceived(redrive=redrive, ladder=ladders.get(redrive.kind))
         case r.PutRecipient() as put:
-            return RecipientPut(ce_id=ce_id, put=put)
+            return RecipientPut(ce_id=ce_id, put=put, set_aside_at=set_aside_at)
         case r.EraseRecipient() as erase:
-            return RecipientErased(ce_id=ce_id, erase=erase)
+            return RecipientErased(ce_id=ce_id, erase=erase, set_aside_at=set_aside_at)
         case r.Resolve() as resolve:
             return ResolutionReceived(ce_id=ce_id, resolve=resolve)
         case r.Due() as due:
@@ -72,6 +78,16 @@ def _event(decoded: Decoded, ladders: Mapping[str, Ladder]) -> Event:
             raise DecodeError(DeadReason.UNKNOWN_TYPE, f"{decoded.envelope.type!r} is no input")
         case _:
             assert_never(decoded.record)
+
+
+def _set_aside_at(record: InputRecord) -> int | None:
+    """When a record that was put back had been set aside."""
+    text = dict(record.headers or ()).get(SET_ASIDE_AT_HEADER)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > _MOMENT_DIGITS:
+        raise DecodeError(DeadReason.BAD_HEADER, f"{SET_ASIDE_AT_HEADER} is no moment in milliseconds")
+    return int(text)
 
 
 def _check_size(record: AnyRecord, received: int) -> None:

@@ -23,11 +23,21 @@ from uuid import UUID, uuid5
 from processor.domain.model import Command, Deliver, Emit, PublishProfile, SetAside, WakeAt
 from processor.engine.port import InputRecord, OutputRecord
 from schemas.codec import encode, encode_key
-from schemas.dead_letters import DeadLetter
+from schemas.dead_letters import REDRIVES_HEADER, DeadLetter
 from schemas.envelope import DUE_AT_HEADER, Envelope, Headers, to_headers
 from schemas.reasons import DeadReason
-from schemas.records import Delivery, Due, RecipientProfile
-from schemas.topics import DEAD_LETTERS, DELAYS, DELIVERIES, DELIVERY_EVENTS, RECIPIENTS, Tier, Topic, tier_for
+from schemas.records import Delivery, Due, Notify, RecipientProfile
+from schemas.topics import (
+    DEAD_LETTERS,
+    DELAYS,
+    DELIVERIES,
+    DELIVERY_EVENTS,
+    NOTIFICATIONS,
+    RECIPIENTS,
+    Tier,
+    Topic,
+    tier_for,
+)
 
 SERVICE = "processor"
 SOURCE = "/rung/processor"
@@ -65,9 +75,24 @@ def _interpret(command: Command, record: InputRecord, now: int) -> OutputRecord:
         case PublishProfile():
             return _publish_profile(command, record, now)
         case SetAside():
-            return dead_letter(record, command.reason, command.detail, now)
+            if command.notify is None:
+                return dead_letter(record, command.reason, command.detail, now)
+            return _undelivered(command, command.notify, record, now)
         case _:
             assert_never(command)
+
+
+def _undelivered(command: SetAside, request: Notify, record: InputRecord, now: int) -> OutputRecord:
+    """A dead letter that no input was: the request, made again of what the state knows of it. Its place is that of the
+    input on which it was given up."""
+    place = (record.topic.name, str(record.partition), str(record.offset))
+    headers = _headers(_derived("letter", str(request.notification_id), *place), Notify.TYPE, now)
+    if command.redrives:
+        headers.append((REDRIVES_HEADER, str(command.redrives).encode()))
+    marks = DeadLetter(
+        command.reason, command.detail, NOTIFICATIONS.name, record.partition, record.offset, SERVICE, now
+    )
+    return OutputRecord(DEAD_LETTERS, encode_key(request.recipient), encode(request), marks.headers(headers))
 
 
 def _emit(command: Emit) -> OutputRecord:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import KafkaError, Message, Producer
 
 from relay.journal.events import SetAside
+from schemas.envelope import legible_headers
 from schemas.topics import DEAD_LETTERS, PARTITIONER, Naming
 
 PRODUCER = {
@@ -53,7 +54,7 @@ class DeadLetters:
                 self._topic,
                 value=message.value(),
                 key=message.key(),
-                headers=item.letter.headers(message.headers()),
+                headers=item.letter.headers(legible_headers(message)),
                 on_delivery=confirm,
             )
         deadline = time.monotonic() + timeout

@@ -10,6 +10,7 @@ from confluent_kafka import Message
 
 from schemas.codec import decode
 from schemas.dead_letters import DeadLetter
+from schemas.envelope import headers_of
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
 from schemas.records import DeliveryEvent, EventType
@@ -145,7 +146,7 @@ def place(message: Message) -> tuple[int, int]:
 
 def _entry(message: Message, partition: int, offset: int, now: int) -> Entry | SetAside:
     try:
-        decoded = decode(DELIVERY_EVENTS, message.key(), message.value(), message.headers())
+        decoded = decode(DELIVERY_EVENTS, message.key(), message.value(), headers_of(message))
         event = decoded.record
         assert isinstance(event, DeliveryEvent)  # noqa: S101 - the topic carries no other type
         if not 0 <= event.at <= now + FUTURE_LIMIT_MS:

@@ -32,6 +32,9 @@ WHAT: dict[EventType, str] = {
 
 WHY: dict[Reason, str] = {
     Reason.ACCEPTED: "its kind has a ladder, and all its steps are planned",
+    Reason.REDRIVEN: "an operator opened its ladder again, and what was not sent is planned anew",
+    Reason.FORGOTTEN: "nothing is known of the notification any more, so it was not opened again",
+    Reason.SUPERSEDED: "a later profile change or erasure was applied in the meantime",
     Reason.REDELIVERED: "the relay published this record before, so nothing is done again",
     Reason.DUPLICATE: "the same dedup key with the same body came again; the first notification stands",
     Reason.CONFLICT: "the same dedup key came again with another body; the first notification stands, and the second "

@@ -19,6 +19,7 @@ from processor.domain.model import (
     OutcomeReceived,
     RecipientErased,
     RecipientPut,
+    RedriveReceived,
     ResolutionReceived,
     SetAside,
     WakeAt,
@@ -34,6 +35,7 @@ from schemas.records import (
     Outcome,
     OutcomeKind,
     PutRecipient,
+    Redrive,
     Resolve,
 )
 from schemas.state import Ladder, LadderStep, Notification, RecipientState, RetryPolicy
@@ -106,6 +108,10 @@ class Player:
         )
         return self.feed(NotifyReceived(ce_id=ce_id or self.fresh_id(), notify=request, ladder=using))
 
+    def redrive(self, letter: Notify, redrive_id: int = 1, using: Ladder | None = THREE) -> Decision:
+        """Put an undelivered request back."""
+        return self.feed(RedriveReceived(redrive=redriven(letter, redrive_id), ladder=using))
+
     def resolve(self, key: str = "k1", ce_id: str | None = None) -> Decision:
         word = Resolve(recipient=ADA, dedup_key=key, resolution="paid")
         return self.feed(ResolutionReceived(ce_id=ce_id or self.fresh_id(), resolve=word))
@@ -156,6 +162,19 @@ class Player:
     def notification(self, key: str = "k1") -> Notification:
         assert self.state is not None
         return self.state.notifications[key]
+
+
+def redriven(letter: Notify, redrive_id: int) -> Redrive:
+    """The redrive of a request."""
+    return Redrive(
+        redrive_id=UUID(int=redrive_id),
+        notification_id=letter.notification_id,
+        recipient=letter.recipient,
+        kind=letter.kind,
+        dedup_key=letter.dedup_key,
+        data=letter.data,
+        expires_at=letter.expires_at,
+    )
 
 
 def identity(key: str) -> UUID:

@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from schemas.topics import TIERS
 from tests.integration.delays.conftest import Delayed, lateness
 from tests.support.eventually import eventually
-from tests.support.kafka import produce, read_all
+from tests.support.header_names import send_with_header_name
+from tests.support.kafka import Record, produce, read_all
 
 
 def test_short_waits_are_never_early_and_soon_over(delayed: Delayed) -> None:
@@ -78,8 +79,10 @@ def test_what_is_malformed_is_set_aside_and_the_rest_goes_on(delayed: Delayed) -
         ("k", large, {"due_at": "7"}),
     ]
     produce(delayed.kafka, f"{delayed.prefix}delay.1s", rows, partition=0)
+    send_with_header_name(delayed.kafka, f"{delayed.prefix}delay.1s", b"k", b"8", b"\xff")
     assert {record.value for record in delayed.due(2)} == {b"\xff no json", large}
-    letters = read_all(delayed.kafka, f"{delayed.prefix}dead-letters", 5)
+    *letters, nameless = sorted(read_all(delayed.kafka, f"{delayed.prefix}dead-letters", 6), key=_value)
+    assert (nameless.value, nameless.header("rung_dl_reason")) == (b"8", "bad_header")
     assert Counter(letter.header("rung_dl_reason") for letter in letters) == {
         "null_key": 1,
         "key_not_utf8": 1,
@@ -90,6 +93,10 @@ def test_what_is_malformed_is_set_aside_and_the_rest_goes_on(delayed: Delayed) -
     assert {(letter.key, letter.value) for letter in letters} == {(self_key(k), v) for k, v, _ in rows[:5]}
     assert {letter.header("rung_dl_offset") for letter in letters} == {"0", "1", "2", "3", "4"}
     eventually(lambda: running.value("rung_dead_letters_total", service="delays", reason="null_key") == 1)
+
+
+def _value(letter: Record) -> bytes:
+    return letter.value or b"5"
 
 
 def self_key(key: str | bytes | None) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -10,10 +11,12 @@ from msgspec.structs import replace
 
 from processor.delivery.outcomes import plain
 from schemas.profile import Profile
-from schemas.records import OutcomeKind
+from schemas.records import OutcomeKind, RecipientProfile, Resolve
 from schemas.topics import DEAD_LETTERS, DELIVERIES, OUTCOMES, RECIPIENTS, RESOLUTIONS
+from tests.support.bad_records import bad_records
 from tests.support.delivery import Stage, delivery, now_ms, value, wait_until_reading
 from tests.support.eventually import eventually
+from tests.support.header_names import send_with_header_name
 from tests.support.kafka import produce, read_all
 from tests.support.sinks import Sink
 
@@ -232,13 +235,20 @@ def test_unreadable_records_are_set_aside_once_and_the_partition_goes_on(
     """Bad claims and bad profiles become one dead letter each, also after a restart; bad resolutions are the
     processor's."""
     stage = make_stage(partitions=1)
-    bad = [("ada", b"no json"), ("ada", b'{"a": "\xff"}'), ("ada", None), (None, b"{}")]
-    for topic in (DELIVERIES, RECIPIENTS, RESOLUTIONS):
-        headers = {"ce_id": "1", "ce_type": topic.types[0], "ce_source": "/t", "ce_specversion": "1.0"}
-        # A compacted topic takes no record without a key.
-        rows = [(key, body, headers) for key, body in bad if key is not None or topic is not RECIPIENTS]
-        produce(kafka, stage.naming(topic), rows)
-        produce(kafka, stage.naming(topic), [("ada", b"{}", {"ce_type": "else"})])
+    resolve = Resolve(recipient="ada", dedup_key="k", resolution="paid")
+    profile = RecipientProfile(recipient="ada", profile=Profile())
+    expected: Counter[tuple[str, str]] = Counter()
+    for topic, good in ((DELIVERIES, delivery("ada")), (RECIPIENTS, profile), (RESOLUTIONS, resolve)):
+        # A compacted topic takes no record without a key, and a null value on it is a tombstone, which is no fault.
+        bad = [
+            (reason, (key, value, headers))
+            for reason, (key, value, headers) in bad_records(good).values()
+            if topic is not RECIPIENTS or (key is not None and value is not None)
+        ]
+        produce(kafka, stage.naming(topic), [record for _, record in bad], partition=0)
+        send_with_header_name(kafka, stage.naming(topic), b"ada", b"{}", b"\xff")
+        if topic is not RESOLUTIONS:
+            expected.update((topic.name, reason) for reason in [*(reason for reason, _ in bad), "bad_header"])
     with stage.worker(instance_id="one"):
         stage.deliver(delivery("ada"))
         stage.outcomes(1)
@@ -246,9 +256,7 @@ def test_unreadable_records_are_set_aside_once_and_the_partition_goes_on(
         stage.deliver(delivery("ada"))
         stage.outcomes(2)
     letters = read_all(kafka, stage.naming(DEAD_LETTERS))
-    by_topic = [letter.header("rung_dl_topic") for letter in letters]
-    # A null value on `recipients` is a tombstone, which is no fault.
-    assert (by_topic.count("deliveries"), by_topic.count("recipients"), by_topic.count("resolutions")) == (5, 3, 0)
+    assert Counter((x.header("rung_dl_topic"), x.header("rung_dl_reason")) for x in letters) == expected
     assert len(letters) == len({(ll.header("rung_dl_topic"), ll.header("rung_dl_offset")) for ll in letters})
 
 

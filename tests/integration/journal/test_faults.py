@@ -16,8 +16,9 @@ from relay.journal.service import run
 from schemas.records import EventType
 from schemas.topics import DAY_MS, DEAD_LETTERS, DELIVERY_EVENTS, Naming
 from tests.support.eventually import eventually
+from tests.support.header_names import send_with_header_name
 from tests.support.journal import event, now_ms, on_wire, running
-from tests.support.kafka import produce, read_all
+from tests.support.kafka import Record, produce, read_all
 
 
 def recipients(url: str) -> list[str]:
@@ -54,9 +55,11 @@ def test_bad_records_become_one_dead_letter_each_and_the_partition_goes_on(kafka
         ],
         partition=0,
     )
+    send_with_header_name(kafka, topic, b"ada", value, b"\xff")
     with running(config) as registry:
         eventually(lambda: recipients(config.database_url) == ["last"])
-        letters = read_all(kafka, config.naming(DEAD_LETTERS), until=13)
+        *letters, nameless = sorted(read_all(kafka, config.naming(DEAD_LETTERS), until=14), key=_nameless)
+        assert (nameless.value, nameless.header("rung_dl_reason")) == (value, "bad_header")
         eventually(lambda: registry.get_sample_value("rung_dead_letters_total", _label("null_value")) == 1)
         assert registry.get_sample_value("rung_dead_letters_total", _label("bad_field")) == 4
     reasons = [letter.header("rung_dl_reason") for letter in sorted(letters, key=_offset)]
@@ -67,11 +70,15 @@ def test_bad_records_become_one_dead_letter_each_and_the_partition_goes_on(kafka
     by_offset = {_offset(letter): letter for letter in letters}
     assert by_offset[10].value == nul[1]
     assert by_offset[0].header("ce_id") == headers["ce_id"].decode()
-    assert len(read_all(kafka, config.naming(DEAD_LETTERS))) == 13
+    assert len(read_all(kafka, config.naming(DEAD_LETTERS))) == 14
 
 
 def _label(reason: str) -> dict[str, str]:
     return {"service": "journal", "reason": reason}
+
+
+def _nameless(letter: Record) -> bool:
+    return letter.header("rung_dl_reason") == "bad_header"
 
 
 def _offset(letter: object) -> int:

@@ -13,15 +13,17 @@ from relay.journal.explain import explanation
 from relay.journal.status import Happened
 from relay.journal.totals import totals
 from schemas.records import OutcomeKind
+from schemas.state import RetryPolicy
 from schemas.topics import DELIVERY_EVENTS
 from tests.support.eventually import eventually
 from tests.support.journal import now_ms, on_wire, running
 from tests.support.kafka import produce
-from tests.support.recipient import ADA, Player, identity
+from tests.support.recipient import ADA, Player, identity, ladder
 
 
 def story() -> Player:
-    """Two notifications of one person, now: one climbs to its second step and is resolved, one stays open."""
+    """Notifications of one person, now: one climbs to its second step and is resolved, one stays open, one was resolved
+    before it came, and one died and was opened again."""
     player = Player(now=now_ms() - 3_600_000)
     player.put()
     player.notify("k1", data={"n": 1})
@@ -32,6 +34,12 @@ def story() -> Player:
     player.resolve("early")
     player.notify("k2")
     player.notify("early")
+    once = ladder(("email", 0), retry=RetryPolicy(max_attempts=1))
+    player.notify("again", using=once)
+    player.answer(player.deliveries[-1], OutcomeKind.FAILED, reason="smtp_451", provider="mail")
+    letter = player.set_aside[-1].notify
+    assert letter is not None
+    player.redrive(letter, using=once)
     return player
 
 
@@ -41,8 +49,8 @@ def test_the_story_survives_kafka_and_postgresql(kafka: str, config: JournalConf
     emitted = [c for c in player.commands if isinstance(c, Emit)]
     produce(kafka, config.naming(DELIVERY_EVENTS), [on_wire(c.event, c.type, c.event_id) for c in emitted])
     with running(config):
-        eventually(lambda: query.status(url, identity("early")))
-        for key in ("k1", "k2", "early"):
+        eventually(lambda: (found := query.status(url, identity("again"))) is not None and found.status == "open")
+        for key in ("k1", "k2", "early", "again"):
             told = [Happened(type=c.type, event=c.event) for c in emitted if c.event.dedup_key == key]
             assert query.explain(url, identity(key)) == explanation(told)
             assert query.find(url, ADA, key) == identity(key)
@@ -55,16 +63,17 @@ def test_the_story_survives_kafka_and_postgresql(kafka: str, config: JournalConf
             "FROM rung.notification ORDER BY accepted_at, dedup_key"
         ).fetchall()
     assert rows == [
+        ("again", "open", None, None, 2, 0, 0),
         ("early", "resolved", "paid", 0, 0, 0, 3),
         ("k1", "resolved", "paid", 1, 2, 1, 1),
         ("k2", "open", None, None, 1, 0, 1),
     ]
     [total] = totals(url)
-    assert (total.kind, total.accepted, total.conflicts, total.promoted) == ("payment", 3, 1, 2)
-    assert total.ended == {"resolved": 2}
+    assert (total.kind, total.accepted, total.conflicts, total.promoted) == ("payment", 5, 1, 2)
+    assert total.ended == {"resolved": 2, "dead": 1}
     assert total.depth == {0: 1, 1: 1}
     assert total.sent == {"chat": 1}
-    assert total.steps == {"rejected": 1, "sent": 1, "suppressed": 5}
+    assert total.steps == {"rejected": 1, "sent": 1, "suppressed": 5, "failed": 1}
     assert totals(url, since=now_ms()) == []
 
 

@@ -8,17 +8,27 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from processor.domain.decide import decide
-from processor.domain.ladder_end import OPEN
-from processor.domain.model import Deliver, Emit, NotifyReceived, OutcomeReceived, ResolutionReceived, WokeUp
+from processor.domain.derive import fingerprint
+from processor.domain.ladder_end import OPEN, has_left
+from processor.domain.model import (
+    Deliver,
+    Emit,
+    NotifyReceived,
+    OutcomeReceived,
+    RedriveReceived,
+    ResolutionReceived,
+    WokeUp,
+)
 from processor.domain.quiet_hours import shift
 from schemas.codec import decode_state, encode_state
 from schemas.profile import Profile, QuietHours
 from schemas.reasons import Reason
 from schemas.records import EventType, Notify, Outcome, OutcomeKind, Resolve, UnknownPolicy
 from schemas.state import End, Ladder, LadderStep, RecipientState, RetryPolicy, StepState
-from tests.support.recipient import ADA, MINUTE, NOON, REACHABLE, Player, identity, key_of
+from tests.support.recipient import ADA, MINUTE, NOON, REACHABLE, Player, identity, key_of, redriven
 
 KEYS = st.sampled_from(["k1", "k2", "k3"])
 CHANNELS = ["push", "chat", "email"]
@@ -89,6 +99,32 @@ class OneRecipient(RuleBasedStateMachine):
     def notify_of_an_unknown_kind(self, key: str) -> None:
         self.player.notify(key, None)
 
+    @rule(
+        which=st.integers(0, 10_000),
+        ladder=ladders(),
+        redrive_id=st.integers(1, 4),
+        expires=st.none() | st.integers(-5, 200),
+    )
+    def redrive(self, which: int, ladder: Ladder, redrive_id: int, expires: int | None) -> None:
+        """Of what was undelivered, or of something that nobody knows."""
+        request = self._letter(which, expires)
+        self.feed(RedriveReceived(redrive=redriven(request, redrive_id), ladder=ladder))
+
+    @rule(which=st.integers(0, 10_000))
+    def redrive_of_a_kind_that_is_gone(self, which: int) -> None:
+        request = redriven(self._letter(which, None), 1_000 + len(self.player.commands))
+        self.player.feed(RedriveReceived(redrive=request, ladder=None))
+
+    def _letter(self, which: int, expires: int | None) -> Notify:
+        letters = [aside.notify for aside in self.player.set_aside if aside.notify is not None]
+        if which % 4 and letters:
+            request = letters[-1 - which % len(letters)]
+        else:
+            request = Notify(notification_id=identity("k1"), recipient=ADA, kind="payment", dedup_key="k1")
+        if expires is not None and which % 3 == 0:
+            request = replace(request, expires_at=self.player.now + expires * MINUTE)
+        return request
+
     @rule(key=KEYS)
     def resolve(self, key: str) -> None:
         word = Resolve(recipient=ADA, dedup_key=key, resolution="done")
@@ -147,7 +183,12 @@ class OneRecipient(RuleBasedStateMachine):
         """The relay, a rebalance or a receipt delivers an old record again: nothing is claimed for an input from the
         outbox that was seen."""
         event = self.inputs[which % len(self.inputs)]
+        before = self.player.state
         decision = self.player.feed(event)
+        if isinstance(event, RedriveReceived) and before is not None:
+            known = before.notifications.get(event.redrive.dedup_key)
+            if known is not None and fingerprint(str(event.redrive.redrive_id)) in known.redrives:
+                assert decision.reason is Reason.REDELIVERED, "a redrive counts once, whatever came of it"
         if isinstance(event, NotifyReceived | ResolutionReceived):
             assert decision.reason is Reason.REDELIVERED
             assert not [c for c in decision.commands if isinstance(c, Emit) and c.type == EventType.ACCEPTED]
@@ -175,7 +216,9 @@ class OneRecipient(RuleBasedStateMachine):
         state = self.player.state
         for notification in state.notifications.values() if state else ():
             if notification.ladder is not None:
-                assert all(0 <= s.attempts <= notification.ladder.retry.max_attempts for s in notification.steps)
+                most = notification.ladder.retry.max_attempts
+                # What has left keeps the count of the ladder by which it left.
+                assert all(0 <= s.attempts <= most for s in notification.steps if not has_left(s))
 
     @invariant()
     def nothing_is_claimed_after_a_stop(self) -> None:
@@ -189,6 +232,18 @@ class OneRecipient(RuleBasedStateMachine):
                 stopped.discard(command.event.dedup_key)
             elif isinstance(command, Deliver):
                 assert command.delivery.dedup_key not in stopped
+
+    @invariant()
+    def what_was_sent_is_never_claimed_again(self) -> None:
+        """Not by a redrive either, as long as the notification is known."""
+        sent: set[tuple[str, int | None]] = set()
+        for command in self.player.commands:
+            if isinstance(command, Deliver):
+                assert (command.delivery.dedup_key, command.delivery.step_no) not in sent
+            elif isinstance(command, Emit) and command.type is EventType.STEP_SENT:
+                sent.add((command.event.dedup_key, command.event.step_no))
+            elif isinstance(command, Emit) and command.event.reason == Reason.ACCEPTED:
+                sent = {place for place in sent if place[0] != command.event.dedup_key}
 
     @invariant()
     def nothing_is_claimed_early(self) -> None:

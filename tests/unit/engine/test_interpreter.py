@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from uuid import UUID
 
 import msgspec
@@ -14,7 +15,7 @@ from schemas import records as r
 from schemas.codec import decode
 from schemas.profile import Profile
 from schemas.reasons import DeadReason
-from schemas.topics import DELIVERIES, NOTIFICATIONS, RECIPIENTS, TIERS, Tier
+from schemas.topics import DELIVERIES, NOTIFICATIONS, OUTCOMES, RECIPIENTS, TIERS, Tier
 
 RECORD = InputRecord(NOTIFICATIONS, 3, 17, 0, b"ada", b"original", [("ce_id", b"x"), ("odd", None)])
 NOW = 1_777_636_800_000
@@ -98,3 +99,17 @@ def test_a_record_set_aside_is_the_input_itself() -> None:
         "service": b"processor",
         "at": str(NOW).encode(),
     }
+
+
+def test_what_is_given_up_is_the_request_made_again() -> None:
+    """The input was an answer or a wake-up; the dead letter is a request that can be put back, with its count."""
+    request = r.Notify(notification_id=UUID(int=5), recipient="ada", kind="payment", dedup_key="k", data={"n": 1})
+    aside = SetAside(reason=DeadReason.UNDELIVERABLE, detail="why", notify=request, redrives=2)
+    (letter,) = interpret([aside], dataclasses.replace(RECORD, topic=OUTCOMES), NOW)
+    decoded = decode(NOTIFICATIONS, letter.key, letter.value, list(letter.headers))
+    assert decoded.record == request
+    assert header(letter, "rung_dl_topic") == b"notifications"
+    assert header(letter, "rung_redrives") == b"2"
+    (first,) = interpret([msgspec.structs.replace(aside, redrives=0)], RECORD, NOW)
+    assert header(first, "rung_redrives") is None
+    assert header(first, "ce_id") != header(letter, "ce_id")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from schemas import topics
 from schemas.codec import RECORDS, decode, decode_key, decode_state, encode, encode_key, encode_state
-from schemas.envelope import Envelope, to_headers
+from schemas.envelope import Envelope, headers_of, legible_headers, to_headers
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
 from schemas.state import RecipientState
@@ -222,3 +222,25 @@ def test_no_damage_to_a_real_record_raises_anything_else(example: corpus.Example
         fields[data.draw(st.sampled_from(sorted(fields)))] = json.loads(data.draw(json_like))
         value = json.dumps(fields).encode()
     never_another_error(topic, example.key, value, example.headers)
+
+
+class Message:
+    """What a client library hands over; its headers may be none that can be read."""
+
+    def __init__(self, headers: list[tuple[str, bytes]] | None, legible: bool = True) -> None:
+        self._headers = headers
+        self._legible = legible
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        """As the library: it makes all names into text, or none."""
+        return self._headers if self._legible else [(b"\xff".decode(), b"")]
+
+
+def test_headers_whose_names_are_no_text_are_a_named_fault() -> None:
+    """The library gives out none of them: a `DecodeError` for the reader, and no headers for the dead letter."""
+    with pytest.raises(DecodeError) as caught:
+        headers_of(Message(None, legible=False))
+    assert caught.value.reason == DeadReason.BAD_HEADER
+    assert legible_headers(Message(None, legible=False)) == []
+    assert headers_of(Message(None)) == []
+    assert legible_headers(Message([("a", b"1")])) == [("a", b"1")]
