@@ -62,18 +62,33 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION rung.check_members(argument text, value jsonb, known text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT m INTO wrong FROM jsonb_object_keys(value) m WHERE m <> ALL (known) ORDER BY m LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        PERFORM rung.refuse_argument(format('%s.%s', argument, left(wrong, 80)), 'is not known',
+                                     'Known members: ' || array_to_string(known, ', ') || '.');
+    END IF;
+END
+$$;
+
 CREATE TABLE rung.time_zone (name text PRIMARY KEY);
 COMMENT ON TABLE rung.time_zone IS 'pg_timezone_names as it was at the migration: reading the view takes many milliseconds.';
 INSERT INTO rung.time_zone SELECT DISTINCT z.name FROM pg_catalog.pg_timezone_names z;
 
 CREATE FUNCTION rung.check_profile(profile jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
--- The known fields; others are let through, so that a profile may hold what a later version reads.
+-- A profile replaces the one before, so a misspelt member would wipe what it was to set: unknown ones are refused.
 DECLARE
     part jsonb;
     item record;
 BEGIN
     PERFORM rung.check_object('profile', profile, 'Pass a JSON object; every part of a profile is optional.');
+    PERFORM rung.check_members('profile', profile,
+        ARRAY['addresses', 'time_zone', 'locale', 'quiet_hours', 'preferences', 'consent']);
     IF profile ? 'addresses' THEN
         PERFORM rung.check_map('profile.addresses', profile -> 'addresses', 'string',
                                'Pass an object of channel names and addresses: {"email": "ada@example.test"}.');
@@ -117,6 +132,7 @@ DECLARE
     part text;
 BEGIN
     PERFORM rung.check_object('profile.quiet_hours', hours, remedy);
+    PERFORM rung.check_members('profile.quiet_hours', hours, ARRAY['from', 'until']);
     FOREACH part IN ARRAY ARRAY['from', 'until'] LOOP
         IF coalesce(jsonb_typeof(hours -> part), '') <> 'string'
            OR (hours ->> part) !~ '^([01][0-9]|2[0-3]):[0-5][0-9]$' THEN
@@ -160,6 +176,10 @@ BEGIN
             coalesce('Known kinds: ' || known || '.', 'No kind is known yet: publish the ladders with `rung ladders apply`.'));
     END IF;
     PERFORM rung.check_object('data', data, 'Pass a JSON object with what the templates use; ''{}'' if nothing.');
+    -- Readers of JSON have a limit of their own, and a record that one of them cannot read is a dead letter.
+    IF jsonb_path_exists(data, '$.**{65}') THEN
+        PERFORM rung.refuse_argument('data', 'is nested deeper than 64 levels', 'Pass what the templates use, less deep.');
+    END IF;
     PERFORM rung.check_text('dedup_key', dedup_key, 512);
     IF expires_at NOT BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-31 00:00:00+00' THEN
         PERFORM rung.refuse_argument('expires_at', 'is out of range',

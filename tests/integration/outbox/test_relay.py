@@ -30,7 +30,7 @@ def keys(records: list[Record]) -> list[str]:
 def test_each_function_becomes_a_record_that_its_reader_understands(outbox: Outbox) -> None:
     """All four functions, through PostgreSQL and Kafka, decode to the structs of the contract with the row's id."""
     with outbox.connect() as connection, connection.transaction():
-        connection.execute("SELECT rung.put_recipient('ada', %s)", ['{"time_zone": "Europe/Berlin", "shoe": 38}'])
+        connection.execute("SELECT rung.put_recipient('ada', %s)", ['{"time_zone": "Europe/Berlin", "locale": "de"}'])
         connection.execute(
             "SELECT rung.notify('ada', 'order_shipped', '{\"n\": 1}', 'o-1', '2031-05-01 12:00:00.25+00')"
         )
