@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deploy import operate, people
+from deploy import operate, people, redriving
 from deploy.settings import Settings, SettingsError, load
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ for service in operate.SERVICE_COMMANDS:
 app.command()(operate.migrate)
 app.command("accept-loss")(operate.accept_loss)
 app.command()(operate.audit)
+app.command()(redriving.redrive)
 
 
 @app.command()
