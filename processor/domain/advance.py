@@ -27,9 +27,7 @@ def advance(draft: Draft) -> bool:
             draft.emit(EventType.EXPIRED, key, notification, Reason.EXPIRED)
             end(draft, key, End.EXPIRED, Reason.EXPIRED)
     _take_back_lost_claims(draft)
-    claimed = False
-    while (found := _next_due(draft)) is not None:
-        claimed |= _decide_step(draft, *found)
+    claimed = _decide_due(draft)
     _arm(draft)
     return claimed
 
@@ -81,40 +79,42 @@ def _lost_at(step: Step) -> int | None:
     return step.claim_deadline + CLAIM_GRACE_MS
 
 
-def _next_due(draft: Draft) -> tuple[str, Notification, Step] | None:
-    """The next step to decide: the earliest accepted notification first, so that first attempts that are due
-    together start in the order of acceptance, however their wake-ups arrived."""
-    for key, notification in _open(draft):
-        for step in notification.steps:
-            if step.state is StepState.PENDING and step.due_at <= draft.now:
-                if not _held_back(draft, notification, step):
-                    return key, notification, step
-                if not step.waiting:
-                    draft.set_step(key, replace(step, waiting=True))
-                    draft.emit(
-                        EventType.STEP_DEFERRED,
-                        key,
-                        notification,
-                        Reason.WAITING_FOR_ORDER,
-                        step=step,
-                        # Between two waits it may have been moved by quiet hours, or claimed and taken back.
-                        cause=f"order:{step.due_at}:{step.claim}",
-                        due_at=step.due_at,
-                    )
+def _decide_due(draft: Draft) -> bool:
+    """Decide every step that is due, the earliest accepted notification first: first attempts that are due together
+    start in the order of acceptance, however their wake-ups arrived. One pass is enough, since a decision changes
+    nothing for an earlier notification. True if a step was claimed."""
+    claimed = False
+    begun: set[str] = set()
+    for key, _ in list(_open(draft)):
+        while (step := _due_step(draft, key, begun)) is not None:
+            claimed |= _decide_step(draft, key, draft.notifications[key], step)
+        begun.update(s.channel for s in draft.notifications[key].steps if s.state in OPEN and s.claim > 0)
+    return claimed
+
+
+def _due_step(draft: Draft, key: str, begun: set[str]) -> Step | None:
+    """The next step of a notification that is due and not held back. With strict ordering, what holds it back is a
+    step of an earlier notification on this channel that has `begun` and is not concluded."""
+    notification = draft.notifications[key]
+    strict = notification.ladder is not None and notification.ladder.ordering == "strict"
+    for step in notification.steps:
+        if step.state is not StepState.PENDING or step.due_at > draft.now:
+            continue
+        if not (strict and step.attempts == 0 and step.channel in begun):
+            return step
+        if not step.waiting:
+            draft.set_step(key, replace(step, waiting=True))
+            draft.emit(
+                EventType.STEP_DEFERRED,
+                key,
+                notification,
+                Reason.WAITING_FOR_ORDER,
+                step=step,
+                # Between two waits it may have been moved by quiet hours, or claimed and taken back.
+                cause=f"order:{step.due_at}:{step.claim}",
+                due_at=step.due_at,
+            )
     return None
-
-
-def _held_back(draft: Draft, notification: Notification, step: Step) -> bool:
-    """Strict ordering: an earlier notification's step on this channel has begun or is due, and is not concluded."""
-    ladder = notification.ladder
-    if ladder is None or ladder.ordering != "strict" or step.attempts > 0:
-        return False
-    return any(
-        other.channel == step.channel and other.state in OPEN and (other.claim > 0 or other.due_at <= draft.now)
-        for _, earlier in _open(draft)
-        if earlier.order < notification.order
-        for other in earlier.steps
-    )
 
 
 def _decide_step(draft: Draft, key: str, notification: Notification, step: Step) -> bool:

@@ -106,6 +106,22 @@ def test_one_end_of_quiet_hours_may_move_a_step_twice() -> None:
     assert len(set(ids(player))) == len(ids(player))
 
 
+def test_one_step_may_promote_the_next_one_twice() -> None:
+    """Refused by its second claim, sent by its first after all, and bounced: the next step, which quiet hours had moved
+    back, is promoted again, and that is another fact."""
+    player = ready(quiet_hours=QuietHours(from_="12:01", until="12:09"))
+    player.notify()
+    player.wait(0.99)
+    first, second = player.deliveries
+    player.wait(0.1)
+    player.answer(second, O.REJECTED, contact_alive=True)
+    player.answer(first, O.SENT)
+    player.wait(0.1)
+    player.answer(replace(first, claim=0), O.BOUNCED)
+    assert [e.due_at for e in player.events(E.STEP_PROMOTED)] == [NOON + 10 * MINUTE, NOON + 9 * MINUTE]
+    assert len(set(ids(player))) == len(ids(player))
+
+
 def test_a_refusal_does_not_hurry_what_follows_a_step_that_has_left() -> None:
     """The chat went out while the push was being retried: its refusal leaves the e-mail at its time."""
     player = ready()
