@@ -4,6 +4,7 @@
 exception out, whatever the bytes are.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -49,6 +50,10 @@ RECORDS: dict[str, type[AnyRecord]] = {
 _DECODERS: dict[str, msgspec.json.Decoder[AnyRecord]] = {
     name: msgspec.json.Decoder(cls) for name, cls in RECORDS.items()
 }
+DEPTH_LIMIT = 64
+"""Levels of objects and arrays in a notification's data."""
+NUMBER_LIMIT = 2**53 - 1
+_LONG_NUMBER = re.compile(rb"[0-9]{16}|[0-9][eE]")
 _T = TypeVar("_T")
 _ENCODER = msgspec.json.Encoder()
 _STATE_DECODER = msgspec.json.Decoder(RecipientState)
@@ -104,6 +109,8 @@ def decode(
     if value is None:
         raise DecodeError(DeadReason.NULL_VALUE, f"a {envelope.type} must have a value")
     record = _decode_value(_DECODERS[envelope.type], value)
+    _check_depth(record, value)
+    _check_numbers(record, value)
     if record.recipient != recipient:
         raise DecodeError(DeadReason.KEY_MISMATCH, "the key is not the recipient of the value")
     return Decoded(envelope, record)
@@ -119,6 +126,36 @@ def _decode_value(decoder: msgspec.json.Decoder[_T], value: bytes) -> _T:
     except (ValueError, RecursionError) as error:
         # Their texts may quote the value.
         raise DecodeError(_not_json_reason(value), f"the value cannot be read ({type(error).__name__})") from error
+
+
+def _check_depth(record: AnyRecord, value: bytes) -> None:
+    """Refuse data that nests deeper than its readers' stacks are sure to reach: what one of them can read, another one,
+    or the same one inside a larger value, could not."""
+    data = getattr(record, "data", None)
+    if not data or value.count(b"[") + value.count(b"{") <= DEPTH_LIMIT:
+        return
+    level: list[object] = [data]
+    for _ in range(DEPTH_LIMIT):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)  # type: ignore[attr-defined]
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise DecodeError(DeadReason.BAD_FIELD, f"more than {DEPTH_LIMIT} levels of nesting - at `$.data`")
+
+
+def _check_numbers(record: AnyRecord, value: bytes) -> None:
+    """Refuse moments, lengths and counts that only some readers could hold: JSON's numbers have no end, and beyond
+    53 bits its readers differ (RFC 7493, section 2.2). Numbers in the data are the business's own."""
+    if not _LONG_NUMBER.search(value):
+        return
+    for name in record.__struct_fields__:
+        field = getattr(record, name)
+        if isinstance(field, int) and abs(field) > NUMBER_LIMIT:
+            raise DecodeError(DeadReason.BAD_FIELD, f"a whole number beyond 53 bits - at `$.{name}`")
 
 
 def _place(error: msgspec.ValidationError) -> str:

@@ -7,7 +7,11 @@ a partition's new owner knows what the old one answered even if the offset of th
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from schemas.records import Outcome, OutcomeKind
+from schemas.records import Delivery, Outcome, OutcomeKind
+
+Name = tuple[str, str, str]
+"""Recipient, dedup key and attempt key: a caller may give one notification id to two notifications, and an answer to
+one of them is none to the other."""
 
 
 @dataclass(slots=True)
@@ -22,7 +26,7 @@ class Answers:
 
     def __init__(self, keep_ms: int) -> None:
         self._keep_ms = keep_ms
-        self._partitions: dict[int, OrderedDict[str, _Answer]] = {}
+        self._partitions: dict[int, OrderedDict[Name, _Answer]] = {}
 
     def __len__(self) -> int:
         """How many keys are held."""
@@ -33,26 +37,26 @@ class Answers:
         if outcome.claim <= 0:
             return
         keys = self._partitions.setdefault(partition, OrderedDict())
-        answer = keys.setdefault(outcome.key, _Answer())
+        answer = keys.setdefault(_name(outcome), _Answer())
         answer.claims.add(outcome.claim)
         answer.seen_at = seen_at
         if outcome.outcome is OutcomeKind.SENT:
             answer.sent = outcome
-        keys.move_to_end(outcome.key)
+        keys.move_to_end(_name(outcome))
 
-    def answered(self, partition: int, key: str, claim: int) -> bool:
+    def answered(self, partition: int, claim: Delivery) -> bool:
         """Whether this very claim has its outcome already."""
-        answer = self._find(partition, key)
-        return answer is not None and claim in answer.claims
+        answer = self._find(partition, claim)
+        return answer is not None and claim.claim in answer.claims
 
-    def sent(self, partition: int, key: str) -> Outcome | None:
-        """The outcome of an earlier claim of this key that a provider accepted."""
-        answer = self._find(partition, key)
+    def sent(self, partition: int, claim: Delivery) -> Outcome | None:
+        """The outcome of an earlier claim of the same step that a provider accepted."""
+        answer = self._find(partition, claim)
         return answer.sent if answer else None
 
-    def _find(self, partition: int, key: str) -> _Answer | None:
+    def _find(self, partition: int, claim: Delivery) -> _Answer | None:
         keys = self._partitions.get(partition)
-        return None if keys is None else keys.get(key)
+        return None if keys is None else keys.get(_name(claim))
 
     def drop(self, partition: int) -> None:
         """Forget a partition that was taken away."""
@@ -63,3 +67,7 @@ class Answers:
         for keys in self._partitions.values():
             while keys and next(iter(keys.values())).seen_at < now - self._keep_ms:
                 keys.popitem(last=False)
+
+
+def _name(record: Delivery | Outcome) -> Name:
+    return record.recipient, record.dedup_key, record.key

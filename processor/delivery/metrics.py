@@ -8,7 +8,7 @@ from schemas.reasons import DeadReason, Reason
 
 ATTEMPT_OUTCOMES = ("sent", "rejected", "failed", "unknown")
 SUPPRESSED_REASONS = (Reason.RESOLVED, Reason.CONSENT_WITHDRAWN, Reason.ERASED, Reason.EXPIRED)
-UNCLAIMED_REASONS = ("deadline", "stopping")
+UNCLAIMED_REASONS = ("deadline", "stalled", "stopping")
 CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0)
 

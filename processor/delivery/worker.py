@@ -42,6 +42,11 @@ from schemas.reasons import Reason
 from schemas.records import Delivery, Outcome, OutcomeKind
 from schemas.topics import DELIVERIES, RECIPIENTS
 
+STALL_SECONDS = 1.0
+"""The loop reads at least ten times a second. After a gap of this length (the process or its machine was stopped, or
+starved) what it knows of resolutions is old, and no call is made on it..."""
+TRUST_SECONDS = 1.0
+"""...until it has read for so long again: what came meanwhile lies ready at the client."""
 HOUSEKEEPING_MS = 1_000
 LOOK_MS = 500
 FLUSH_SHARE = 0.2
@@ -77,6 +82,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._assigned = False
         self._stopping = False
+        self._heard_at = self._trusted_from = time.monotonic()
         self._next_commit = self._next_housekeeping = self._next_look = 0
         self._source = Source(config, self, loop)
         self._publisher = Publisher(config.kafka, config.naming, loop)
@@ -98,8 +104,11 @@ class Worker:
             await self._source.start()
             while not stop.is_set():
                 self._config.beat()
-                for message in await self._source.poll():
+                messages = await self._source.poll()
+                self._trusts()
+                for message in messages:
                     self._read(message)
+                self._heard_at = time.monotonic()
                 self._pump()
                 self._tick(now_ms())
                 failure = self._failure or self._publisher.failure
@@ -230,9 +239,18 @@ class Worker:
 
     # Calling
 
+    def _trusts(self) -> bool:
+        """Whether what is known of resolutions and recipients is fresh enough to call on."""
+        now = time.monotonic()
+        if now - self._heard_at > STALL_SECONDS:
+            self._heard_at, self._trusted_from = now, now + TRUST_SECONDS
+            _log.warning("stalled", holding_calls_seconds=TRUST_SECONDS)
+        return now >= self._trusted_from
+
     def _pump(self) -> None:
         """Settle what is past its deadline, start what may start, and set the timer for what comes next."""
-        if self._stopping:
+        if self._stopping or not self._trusts():
+            # The loop comes by again, at least ten times a second.
             return
         now = now_ms()
         try:
@@ -254,7 +272,7 @@ class Worker:
     def _admit(self, claim: Claim) -> bool:
         """Whether this claim may be called. If not, its outcome has been written."""
         delivery, now = claim.delivery, now_ms()
-        if self._answers.answered(claim.partition, delivery.key, delivery.claim):
+        if self._answers.answered(claim.partition, delivery):
             self._metrics.repeated.inc()
             self._settle(claim)
             return False
@@ -265,13 +283,15 @@ class Worker:
         return False
 
     def _objection(self, claim: Claim, delivery: Delivery, now: int) -> Outcome | None:
-        sent = self._answers.sent(claim.partition, delivery.key)
+        sent = self._answers.sent(claim.partition, delivery)
         if sent is not None:
             self._metrics.repeated.inc()
             return outcomes.again(delivery, sent)
         if now > delivery.claim_deadline:
-            self._metrics.unclaimed.labels("deadline").inc()
-            return outcomes.plain(delivery, OutcomeKind.UNCLAIMED, "deadline", now)
+            return self._unclaimed(delivery, "deadline", now)
+        if not self._trusts():
+            # It had been taken out to be called when the process stood still: the processor decides afresh.
+            return self._unclaimed(delivery, "stalled", now)
         reason = self._guard.verdict(claim.partition, delivery)
         if reason is None and delivery.expires_at <= now:
             reason = Reason.EXPIRED
@@ -279,6 +299,10 @@ class Worker:
             return None
         self._metrics.suppressed.labels(reason).inc()
         return outcomes.plain(delivery, OutcomeKind.SUPPRESSED, reason, now)
+
+    def _unclaimed(self, delivery: Delivery, why: str, now: int) -> Outcome:
+        self._metrics.unclaimed.labels(why).inc()
+        return outcomes.plain(delivery, OutcomeKind.UNCLAIMED, why, now)
 
     async def _call(self, claim: Claim) -> None:
         provider = self._providers[claim.provider]
@@ -415,11 +439,10 @@ class Worker:
 
     def _hand_back(self, claim: Claim) -> None:
         delivery = claim.delivery
-        if self._answers.answered(claim.partition, delivery.key, delivery.claim):
+        if self._answers.answered(claim.partition, delivery):
             self._settle(claim)
             return
-        self._metrics.unclaimed.labels("stopping").inc()
-        self._publish(claim, outcomes.plain(delivery, OutcomeKind.UNCLAIMED, "stopping", now_ms()))
+        self._publish(claim, self._unclaimed(delivery, "stopping", now_ms()))
 
 
 def now_ms() -> int:

@@ -55,7 +55,10 @@ def outgoing(row: Row) -> Outgoing:
         raise DecodeError(DeadReason.UNKNOWN_TYPE, f"the outbox has no topic {row.aggregatetype[:80]!r}")
     if row.body is None:
         raise DecodeError(DeadReason.TOO_LARGE, f"the payload has {row.size} bytes, a record {topic.max_message_bytes}")
-    headers = to_headers(Envelope(row.id, row.type, SOURCE, row.created_ms))
+    try:
+        headers = to_headers(Envelope(row.id, row.type, SOURCE, row.created_ms))
+    except (ValueError, OverflowError) as error:
+        raise DecodeError(DeadReason.BAD_HEADER, "created_at is no time that a record can carry") from error
     key, value = codec.encode_key(row.aggregateid), row.body.encode()
     codec.decode(topic, key, value, headers)
     return Outgoing(topic, key, value, headers)

@@ -41,7 +41,9 @@ CREATE TABLE rung.outbox (
     payload       jsonb       NOT NULL,
     xid           xid8        NOT NULL DEFAULT pg_current_xact_id(),
     bucket        smallint    NOT NULL GENERATED ALWAYS AS ((hashtextextended(aggregateid, 0) & 63)::smallint) STORED,
-    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- What a record's time can be: neither infinite nor out of the years that its readers know.
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp()
+                  CHECK (created_at BETWEEN '1970-01-01 00:00:00+00' AND '9999-01-01 00:00:00+00'),
     PRIMARY KEY (seq)
 ) PARTITION BY RANGE (seq);
 COMMENT ON TABLE rung.outbox IS

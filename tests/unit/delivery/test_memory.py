@@ -69,22 +69,31 @@ def test_old_facts_are_forgotten_and_repeated_ones_stay() -> None:
     assert len(guard) == 1
 
 
-def test_answers_know_claims_and_keys() -> None:
-    """A claim that was answered, a key that was sent, and receipts that say nothing about claims."""
+def test_answers_know_claims_and_steps() -> None:
+    """A claim that was answered, a step that was sent, and receipts that say nothing about claims."""
     answers, claim = Answers(100), delivery()
+    second, other = replace(claim, claim=2), replace(claim, key="other", claim=0)
     answers.record(0, outcomes.plain(claim, OutcomeKind.UNCLAIMED, "deadline", 0), 0)
-    assert answers.answered(0, claim.key, 1)
-    assert not answers.answered(0, claim.key, 2)
-    assert answers.sent(0, claim.key) is None
-    sent = replace(outcomes.plain(claim, OutcomeKind.SENT, "", 1), claim=2)
+    assert answers.answered(0, claim)
+    assert not answers.answered(0, second)
+    assert answers.sent(0, claim) is None
+    sent = outcomes.plain(second, OutcomeKind.SENT, "", 1)
     answers.record(0, sent, 50)
-    assert answers.sent(0, claim.key) == sent
+    assert answers.sent(0, claim) == sent
     answers.record(0, replace(sent, claim=0, key="other", outcome=OutcomeKind.DELIVERED), 50)
-    assert not answers.answered(0, "other", 0)
+    assert not answers.answered(0, other)
     answers.prune(140)
-    assert answers.answered(0, claim.key, 2)
+    assert answers.answered(0, second)
     answers.prune(151)
     assert len(answers) == 0
+
+
+def test_an_answer_to_one_notification_is_none_to_another_with_its_id() -> None:
+    """A service may give one id to two dedup keys or two people: both are called."""
+    answers, claim = Answers(100), delivery()
+    answers.record(0, outcomes.plain(claim, OutcomeKind.SENT, "", 0), 0)
+    assert not answers.answered(0, replace(claim, dedup_key="another"))
+    assert answers.sent(0, replace(claim, recipient="another")) is None
 
 
 @given(st.permutations(range(8)), st.integers(0, 8))

@@ -15,7 +15,7 @@ from processor.engine.port import InputRecord, StateError
 from schemas import records as r
 from schemas.codec import encode_key
 from schemas.profile import Profile
-from schemas.state import RecipientState
+from schemas.state import End, RecipientState
 from schemas.topics import DELIVERIES, DELIVERY_EVENTS, NOTIFICATIONS
 from tests.support.engine import LADDERS, notify, raw
 from tests.support.engine_script import count
@@ -126,12 +126,31 @@ def test_a_state_that_would_grow_too_large_is_refused(monkeypatch: pytest.Monkey
     engine.send(r.PutRecipient(recipient="ada", profile=REACHABLE))
     engine.send(notify("ada", "k1"))
     state = engine.state("ada")
-    monkeypatch.setattr("processor.engine.handler.MAX_STATE_BYTES", 1_000)
+    monkeypatch.setattr("processor.engine.handler.OPENING_BYTES", 1_000)
     (letter,) = engine.send(notify("ada", "k2", text="x" * 2_000))
     assert dict(letter.record.headers)["rung_dl_reason"] == b"too_large"
     assert engine.state("ada") == state
     engine.advance_to(NOON + 10 * MINUTE)
     assert engine.state("ada") != state
+
+
+def test_a_full_state_refuses_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a recipient's state is: a resolution, a withdrawn consent and an erasure take effect."""
+    engine = MemoryEngine(decide, CLIMB, start=NOON)
+    engine.send(r.PutRecipient(recipient="ada", profile=REACHABLE))
+    engine.send(notify("ada", "k1"))
+    engine.send(notify("ada", "k2"))
+    monkeypatch.setattr("processor.engine.handler.OPENING_BYTES", 10)
+    engine.send(r.Resolve(recipient="ada", dedup_key="k1", resolution="paid"))
+    withdrawn = Profile(addresses=REACHABLE.addresses, consent={"payment": False}, locale="x" * 1_000)
+    engine.send(r.PutRecipient(recipient="ada", profile=withdrawn))
+    state = engine.state("ada")
+    assert state is not None
+    assert (state.notifications["k1"].ended, state.profile) == (End.RESOLVED, withdrawn)
+    engine.send(r.EraseRecipient(recipient="ada"))
+    state = engine.state("ada")
+    assert state is not None
+    assert state.profile is None
 
 
 def test_the_clock_never_goes_back_within_a_partition() -> None:

@@ -2,13 +2,15 @@
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from schemas import records as r
 from schemas import topics
-from schemas.codec import RECORDS, decode, decode_key, decode_state, encode, encode_key, encode_state
+from schemas.codec import RECORDS, Decoded, decode, decode_key, decode_state, encode, encode_key, encode_state
 from schemas.envelope import Envelope, headers_of, legible_headers, to_headers
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
@@ -244,3 +246,37 @@ def test_headers_whose_names_are_no_text_are_a_named_fault() -> None:
     assert legible_headers(Message(None, legible=False)) == []
     assert headers_of(Message(None)) == []
     assert legible_headers(Message([("a", b"1")])) == [("a", b"1")]
+
+
+@pytest.mark.parametrize("nested", ["list", "dict"])
+def test_data_that_nests_too_deep_is_refused(nested: str) -> None:
+    """64 levels of data are read, 65 are not, however they nest; many shallow ones are no matter."""
+
+    def deep(levels: int) -> dict[str, Any]:
+        inner: Any = 1
+        for _ in range(levels - 1):
+            inner = [inner] if nested == "list" else {"x": inner}
+        return {"x": inner}
+
+    def read(data: dict[str, Any]) -> Decoded:
+        notify = r.Notify(notification_id=UUID(int=1), recipient="ada", kind="k", dedup_key="d", data=data)
+        return decode(
+            topics.NOTIFICATIONS, b"ada", encode(notify), to_headers(Envelope("1", r.Notify.TYPE, "/test", 0))
+        )
+
+    assert isinstance(read(deep(64)).record, r.Notify)
+    assert isinstance(read({"x": [[] for _ in range(500)]}).record, r.Notify)
+    with pytest.raises(DecodeError, match="more than 64 levels"):
+        read(deep(65))
+
+
+@pytest.mark.parametrize("number", [b"9007199254740992", b"-9007199254740992", b"1" + b"0" * 400, b"1e300"])
+def test_a_number_that_not_every_reader_holds_is_refused(number: bytes) -> None:
+    """In a field of ours; in the business's data it is the business's own matter."""
+    headers = to_headers(Envelope("1", r.Due.TYPE, "/test", 0))
+    value = b'{"recipient":"ada","due_at":' + number + b"}"
+    assert reason_of(b"ada", value, headers, topics.DUE) is DeadReason.BAD_FIELD
+    notify = {"notification_id": str(UUID(int=1)), "recipient": "ada", "kind": "k", "dedup_key": "d"}
+    text = json.dumps(notify | {"data": {"n": 0}}).replace("0}}", number.decode() + "}}").encode()
+    headers = to_headers(Envelope("1", r.Notify.TYPE, "/test", 0))
+    assert isinstance(decode(topics.NOTIFICATIONS, b"ada", text, headers).record, r.Notify)
