@@ -8,8 +8,18 @@ from typing import Annotated
 
 import typer
 
-from deploy import operate, people, redriving
-from deploy.settings import Settings, SettingsError, load
+from deploy import operate, people, redrive_command
+from deploy.errors import CommandError
+from deploy.settings import load_with
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"rung {version('rung')}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="rung",
@@ -29,16 +39,23 @@ for service in operate.SERVICE_COMMANDS:
 app.command()(operate.migrate)
 app.command("accept-loss")(operate.accept_loss)
 app.command()(operate.audit)
-app.command()(redriving.redrive)
+app.command()(redrive_command.redrive)
+
+
+@app.callback()
+def rung(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Notifications that climb a ladder of channels until the person acts."""
 
 
 @app.command()
 def up(
-    config: Annotated[
-        Path | None, typer.Option(help="The configuration directory; RUNG_CONFIG_DIR names it too.")
-    ] = None,
+    config: operate.ConfigDir = None,
     state: Annotated[
-        Path | None, typer.Option(help="Keep everything in this folder; a temporary one otherwise.")
+        Path | None, typer.Option(metavar="FOLDER", help="Keep everything in this folder; a temporary one otherwise.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print where everything is as one JSON line.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Drop also kinds that open notifications use.")] = False,
@@ -46,12 +63,14 @@ def up(
     """Run the whole system in the foreground, on the embedded stack unless the settings name servers."""
     from deploy.up import up as run_up
 
-    raise typer.Exit(run_up(settings_with(config), state, as_json=json, force=force))
+    raise typer.Exit(run_up(load_with(config), state, as_json=json, force=force))
 
 
 @app.command()
 def demo(
-    keep: Annotated[Path | None, typer.Option(help="Keep the state and the logs in this folder.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the state and the logs in this folder.")
+    ] = None,
 ) -> None:
     """Play a real scenario through the whole system, check it from outside, and stop everything."""
     from deploy.demo.run import run_demo
@@ -61,8 +80,10 @@ def demo(
 
 @app.command()
 def simulate(
-    ladders: Annotated[Path, typer.Argument(help="A ladder file.")],
-    scenario: Annotated[Path, typer.Argument(help="Notifications, answers and resolutions at their times.")],
+    ladders: Annotated[Path, typer.Argument(metavar="LADDERS", help="A ladder file.")],
+    scenario: Annotated[
+        Path, typer.Argument(metavar="SCENARIO", help="Notifications, answers and resolutions at their times.")
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     jitter: Annotated[bool, typer.Option(help="Jitter as in production; without, the schedule is exact.")] = False,
 ) -> None:
@@ -72,24 +93,11 @@ def simulate(
     raise typer.Exit(run(ladders, scenario, json_output=json, jitter=jitter))
 
 
-def settings_with(config_dir: Path | None) -> Settings:
-    """The environment's settings, with a configuration directory given on the command line."""
-    settings = load()
-    return settings if config_dir is None else settings.model_copy(update={"config_dir": config_dir.absolute()})
-
-
 def main() -> None:
     """Run the command; what is wrong with the user's input ends it with one clear message and exit code 2."""
-    from deploy.configuration import ConfigurationError
-    from deploy.local.errors import StackError
-    from deploy.people import AskError
-    from deploy.refusals import RefusedError
-    from deploy.system import ServiceError
-    from deploy.topics import TopicsError
-
     try:
         app()
-    except (SettingsError, ConfigurationError, StackError, ServiceError, TopicsError, AskError, RefusedError) as error:
+    except CommandError as error:
         print(f"rung: {error}", file=sys.stderr)
         sys.exit(2)
 

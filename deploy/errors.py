@@ -2,4 +2,4 @@
 
 
 class CommandError(Exception):
-    """The input, the configuration or the surroundings are not as the command needs them; the message says what to do."""
+    """The input, the configuration or the surroundings are not what it needs; the message says what to do."""

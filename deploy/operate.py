@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+import sys
+from collections.abc import Callable, Sized
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.configuration import load_configuration
-from deploy.crash import armed
-from deploy.health import Health
-from deploy.needs import needs
-from deploy.service_runner import run_service
-from deploy.settings import load
-from deploy.topics import ensure_topics
+from deploy.errors import CommandError
+from deploy.settings import Settings, load, load_with
+
+if TYPE_CHECKING:
+    import threading
+
+    from prometheus_client import CollectorRegistry
+
+    from deploy.health import Health
 
 topics = typer.Typer(help="The topics on the cluster.", no_args_is_help=True)
 ladders = typer.Typer(help="The ladder file.", no_args_is_help=True)
 
 
+ConfigDir = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FOLDER", help="The configuration directory; RUNG_CONFIG_DIR names it too."),
+]
+
+
 def migrate() -> None:
     """Bring the database's schema to this version."""
+    from relay.outbox.migrations import MigrationError
     from relay.outbox.migrations import migrate as run
 
-    applied = run(load().database)
+    try:
+        applied = run(load().database)
+    except MigrationError as error:
+        raise CommandError(str(error)) from None
     print("\n".join(f"applied {name}" for name in applied) or "the schema is up to date")
 
 
 @topics.command()
 def create() -> None:
     """Create the topics that are missing; refuse others with another number of partitions."""
+    from deploy.topics import ensure_topics
+
     settings = load()
     created = ensure_topics(
         settings.client,
@@ -41,21 +58,34 @@ def create() -> None:
 
 
 @ladders.command()
-def check() -> None:
+def check(config: ConfigDir = None) -> None:
     """Check the configuration directory, and say everything that is wrong with it."""
-    found = load_configuration(load().config_dir)
-    print(f"{found.folder}: {len(found.ladders)} kinds, {len(found.channels)} channels, all well")
+    from deploy.configuration import ConfigurationError, load_configuration, secrets
+
+    found = load_configuration(load_with(config).config_dir)
+    try:
+        secrets(found, os.environ)
+    except ConfigurationError as error:
+        # Where a configuration is checked, its secrets need not be; a start refuses.
+        print("\n".join(f"warning: {line}" for line in str(error).splitlines()), file=sys.stderr)
+    print(f"{found.folder}: {_count(found.ladders, 'kind')}, {_count(found.channels, 'channel')}, all well")
+
+
+def _count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 @ladders.command()
 def apply(
+    config: ConfigDir = None,
     force: Annotated[bool, typer.Option("--force", help="Drop also what open notifications use.")] = False,
 ) -> None:
     """Check the configuration directory and publish the names of its kinds to the database."""
+    from deploy.configuration import load_configuration
     from deploy.ladder_guard import guard
     from relay.outbox.kinds import publish_kinds
 
-    settings = load()
+    settings = load_with(config)
     found = load_configuration(settings.config_dir)
     if not force:
         guard(settings.database, found)
@@ -82,26 +112,45 @@ def accept_loss(
     print("the services go on behind these" if found else "nothing is gone")
 
 
+def _health(settings: Settings) -> Health:
+    from deploy.health import Health
+
+    return Health(settings.stall_seconds)
+
+
+def _armed(settings: Settings) -> Callable[[str], None]:
+    from deploy.crash import armed
+
+    return armed(settings.crash_at)
+
+
+def _serve(
+    name: str, settings: Settings, health: Health, run: Callable[[threading.Event, CollectorRegistry], None]
+) -> None:
+    from deploy.needs import needs
+    from deploy.service_runner import run_service
+
+    run_service(name, settings, run, health=health, needs=needs(name, settings))
+
+
 def outbox() -> None:
     """Publish the rows of the outbox to Kafka."""
     from relay.outbox.config import OutboxConfig
     from relay.outbox.service import run
 
     s = load()
-    health = Health(s.stall_seconds)
+    health = _health(s)
     config = OutboxConfig(
         kafka=s.client,
         database_url=s.database,
         naming=s.naming,
         replica=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
-        at=armed(s.crash_at),
+        at=_armed(s),
         beat=health.beat,
         ready=health.ready,
     )
-    run_service(
-        "outbox", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("outbox", s)
-    )
+    _serve("outbox", s, health, lambda stop, registry: run(config, stop, registry))
 
 
 def delays() -> None:
@@ -110,28 +159,27 @@ def delays() -> None:
     from relay.delays.service import run
 
     s = load()
-    health = Health(s.stall_seconds)
+    health = _health(s)
     config = DelaysConfig(
         kafka=s.client,
         naming=s.naming,
         instance_id=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
-        at=armed(s.crash_at),
+        at=_armed(s),
         beat=health.beat,
         ready=health.ready,
     )
-    run_service(
-        "delays", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("delays", s)
-    )
+    _serve("delays", s, health, lambda stop, registry: run(config, stop, registry))
 
 
 def processor() -> None:
     """Decide what happens to each notification."""
+    from deploy.configuration import load_configuration
     from processor.engine.config import ProcessorConfig
     from processor.engine.service import run
 
     s = load()
-    health = Health(s.stall_seconds)
+    health = _health(s)
     config = ProcessorConfig(
         kafka=s.client,
         ladders=load_configuration(s.config_dir).ladders,
@@ -139,41 +187,37 @@ def processor() -> None:
         naming=s.naming,
         instance_id=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
-        at=armed(s.crash_at),
+        at=_armed(s),
         beat=health.beat,
         ready=health.ready,
         progress=health.progress,
     )
-    run_service(
-        "processor", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("processor", s)
-    )
+    _serve("processor", s, health, lambda stop, registry: run(config, stop, registry))
 
 
 def deliver() -> None:
     """Call the providers."""
-    from processor.delivery.channels_config import read_secrets
+    from deploy.configuration import load_configuration, secrets
     from processor.delivery.config import DeliveryConfig
     from processor.delivery.service import run
 
     s = load()
-    health = Health(s.stall_seconds)
+    health = _health(s)
     found = load_configuration(s.config_dir)
     config = DeliveryConfig(
         kafka=s.client,
         naming=s.naming,
         channels=found.channels,
         templates_dir=found.templates,
-        secrets=read_secrets(found.channels, os.environ, str(s.config_dir / "channels.toml")),
+        secrets=secrets(found, os.environ),
         instance_id=s.instance_id,
         shutdown_seconds=s.shutdown_seconds,
-        at=armed(s.crash_at),
+        at=_armed(s),
         beat=health.beat,
         ready=health.ready,
         progress=health.progress,
     )
-    run_service(
-        "deliver", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("deliver", s)
-    )
+    _serve("deliver", s, health, lambda stop, registry: run(config, stop, registry))
 
 
 def journal() -> None:
@@ -182,7 +226,7 @@ def journal() -> None:
     from relay.journal.service import run
 
     s = load()
-    health = Health(s.stall_seconds)
+    health = _health(s)
     config = JournalConfig(
         kafka=s.client,
         database_url=s.database,
@@ -190,14 +234,12 @@ def journal() -> None:
         instance_id=s.instance_id,
         retention_days=s.journal_retention_days,
         shutdown_seconds=s.shutdown_seconds,
-        at=armed(s.crash_at),
+        at=_armed(s),
         beat=health.beat,
         ready=health.ready,
         progress=health.progress,
     )
-    run_service(
-        "journal", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("journal", s)
-    )
+    _serve("journal", s, health, lambda stop, registry: run(config, stop, registry))
 
 
 def api() -> None:
@@ -206,7 +248,7 @@ def api() -> None:
     from relay.api.service import run
 
     s = load()
-    health = Health(s.stall_seconds)
+    health = _health(s)
     config = ApiConfig(
         database_url=s.database,
         kafka=s.client,
@@ -218,24 +260,29 @@ def api() -> None:
         beat=health.beat,
         ready=health.ready,
     )
-    run_service("api", s, lambda stop, registry: run(config, stop, registry), health=health, needs=needs("api", s))
+    _serve("api", s, health, lambda stop, registry: run(config, stop, registry))
 
 
 def audit(
     once: Annotated[
         bool, typer.Option("--once/--continuous", help="One run with a report, or rounds for ever.")
     ] = True,
-    since: Annotated[str | None, typer.Option(help="RFC 3339 time to audit from; else all that is kept.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="RFC 3339 time to audit from; else all that is kept.")
+    ] = None,
     settle: Annotated[
-        float | None, typer.Option(min=0, help="Seconds that a request may wait for relay and processor; 60, or 3600.")
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Seconds that a request may wait for relay and processor; 60, or 3600."
+        ),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Seconds that a step may be late, beyond a claim's own.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Seconds that a step may be late, beyond a claim's own.")
     ] = 60,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds.")] = 10,
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds between two rounds.")] = 10,
     metrics: Annotated[
         list[str] | None,
-        typer.Option(help="Address of a journal's metrics, to be held against the recount; repeatable."),
+        typer.Option(metavar="URL", help="Address of a journal's metrics, to be held against the recount; repeatable."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:

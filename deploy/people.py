@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json as jsonlib
-from datetime import datetime
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -11,9 +12,9 @@ from uuid import UUID
 import msgspec
 import psycopg
 import typer
-from rich.console import Console
 
 from deploy import running
+from deploy.errors import CommandError
 from deploy.settings import load
 
 if TYPE_CHECKING:
@@ -25,21 +26,30 @@ Who = Annotated[str, typer.Argument(metavar="RECIPIENT", help="The recipient's i
 Key = Annotated[str, typer.Argument(metavar="DEDUP_KEY", help="The key of what the person is told about.")]
 
 
-class AskError(RuntimeError):
+RECORDED = "recorded"
+"""Said where there is nothing else to say: the request is committed, and not yet carried out."""
+
+
+class AskError(CommandError, RuntimeError):
     """A person's command cannot be carried out; the message says why and what to do."""
 
 
 def notify(
     who: Who,
-    kind: Annotated[str, typer.Argument(help="A kind of ladders.toml.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of ladders.toml.")],
     dedup_key: Key,
-    data: Annotated[str, typer.Option(help="What the templates may use, a JSON object.")] = "{}",
-    expires_at: Annotated[str | None, typer.Option(help="RFC 3339 time after which it is worthless.")] = None,
+    data: Annotated[str, typer.Option(metavar="JSON", help="What the templates may use, an object.")] = "{}",
+    expires_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="RFC 3339 time after which it is worthless.")
+    ] = None,
 ) -> None:
     """Ask that a recipient be told something, once; prints the notification's id."""
+    expiry = _moment(expires_at)
+    if expiry is not None and expiry <= datetime.now(UTC):
+        print("rung: --expires-at is in the past: it is taken, and nothing will be sent", file=sys.stderr)
     row = _call(
         "SELECT rung.notify(%s, %s, %s::jsonb, %s, %s)",
-        (who, kind, _json_object(data, "--data"), dedup_key, _moment(expires_at)),
+        (who, kind, _json_object(data, "--data"), dedup_key, expiry),
     )
     print(row)
 
@@ -47,10 +57,11 @@ def notify(
 def resolve(
     who: Who,
     dedup_key: Key,
-    resolution: Annotated[str, typer.Argument(help="What the person did, such as `paid`.")],
+    resolution: Annotated[str, typer.Argument(metavar="RESOLUTION", help="What the person did, such as `paid`.")],
 ) -> None:
     """Say that the person acted: whatever is pending stops."""
     _call("SELECT rung.resolve(%s, %s, %s)", (who, dedup_key, resolution))
+    print(RECORDED)
 
 
 @recipient.command("put")
@@ -58,14 +69,16 @@ def put_recipient(
     who: Who, profile: Annotated[str, typer.Argument(metavar="PROFILE", help="A JSON object, or @FILE.")]
 ) -> None:
     """Replace a recipient's profile."""
-    text = Path(profile[1:]).read_text(encoding="utf-8") if profile.startswith("@") else profile
+    text = _file(profile[1:]) if profile.startswith("@") else profile
     _call("SELECT rung.put_recipient(%s, %s::jsonb)", (who, _json_object(text, "the profile")))
+    print(RECORDED)
 
 
 @recipient.command("erase")
 def erase_recipient(who: Who) -> None:
     """Forget a recipient: everything pending stops, and every personal field goes."""
     _call("SELECT rung.erase_recipient(%s)", (who,))
+    print(RECORDED)
 
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="A notification's id, or a recipient's (then give the key too).")]
@@ -85,6 +98,8 @@ def status(identity: Id, dedup_key: MaybeKey = None, json: Json = False) -> None
 
 def explain(identity: Id, dedup_key: MaybeKey = None, json: Json = False) -> None:
     """Say in plain words what happened to a notification, step by step, and why."""
+    from rich.console import Console
+
     from relay.journal.render import render
 
     found = _explanation(identity, dedup_key)
@@ -123,9 +138,22 @@ def _explanation(identity: str, dedup_key: str | None) -> Explanation:
     if found is not None:
         return found
     raise AskError(
-        f"the journal knows no notification {identity}: it was not accepted yet (look again in a moment), "
-        "its transaction was rolled back, or its retention has ended"
+        f"the journal knows no notification {_named(identity, dedup_key)}: it was not accepted yet "
+        "(look again in a moment), its transaction was rolled back, or its retention has ended"
     )
+
+
+def _named(identity: str, dedup_key: str | None) -> str:
+    return identity if dedup_key is None else f"of recipient {identity!r} with dedup key {dedup_key!r}"
+
+
+def _file(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise AskError(f"{path} is not UTF-8") from None
+    except OSError as error:
+        raise AskError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _database() -> str:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import psycopg
-import typer
 from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -24,7 +22,7 @@ from deploy.settings import Settings, load
 from processor.domain.quiet_hours import validate_profile
 from processor.engine import intake
 from processor.engine.port import InputRecord
-from relay.redrive.config import LIMIT, RATE, RedriveConfig
+from relay.redrive.config import RedriveConfig
 from relay.redrive.judgement import Understood, plainly
 from relay.redrive.letters import Letter
 from relay.redrive.service import RedriveError, Summary, run
@@ -40,27 +38,26 @@ STOPPED = 130
 
 
 def redrive(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count what would go back, by reason, and write nothing.")
-    ] = False,
-    reason: Annotated[list[str] | None, typer.Option(help="Only this reason; repeatable.")] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="Only from this topic; repeatable.")] = None,
-    since: Annotated[str | None, typer.Option(help="RFC 3339 time: only what was set aside from then on.")] = None,
-    recipient: Annotated[str | None, typer.Option(help="Only this recipient's.")] = None,
-    rate: Annotated[float, typer.Option(min=0.1, help="Records a second.")] = RATE,
-    limit: Annotated[int, typer.Option(min=1, help="How often one record may go back.")] = LIMIT,
-    outbox: Annotated[bool, typer.Option("--outbox", help="Put rows of rung.outbox_dead back too.")] = False,
-) -> None:
-    """Put dead letters back where they came from, as far as nobody has acted meanwhile."""
-    _check(reason, topic)
+    *,
+    dry_run: bool,
+    reasons: Sequence[str],
+    topics: Sequence[str],
+    since: str | None,
+    recipient: str | None,
+    rate: float,
+    limit: int,
+    outbox: bool,
+) -> int:
+    """Carry the command out; the exit code: 0, 1 if some letters stay, 130 if it was told to stop."""
+    _check(reasons, topics)
     settings = load()
     kafka, database, naming, folder = _system(settings, outbox=outbox)
     config = RedriveConfig(
         kafka,
         naming,
         dry_run=dry_run,
-        reasons=frozenset(reason or ()),
-        topics=frozenset(topic or ()),
+        reasons=frozenset(reasons),
+        topics=frozenset(topics),
         recipient=recipient,
         since=_since(since),
         rate=rate,
@@ -71,8 +68,8 @@ def redrive(
     summary = _carried_out(config, database)
     _show(summary)
     if summary.stopped:
-        raise typer.Exit(STOPPED)
-    raise typer.Exit(LEFT if summary.refused else 0)
+        return STOPPED
+    return LEFT if summary.refused else 0
 
 
 def as_today(ladders: Mapping[str, Ladder]) -> Understood:
@@ -136,9 +133,9 @@ def _show(summary: Summary) -> None:
         console.print("Nothing was written.")
 
 
-def _check(reasons: list[str] | None, topics: list[str] | None) -> None:
+def _check(reasons: Sequence[str], topics: Sequence[str]) -> None:
     for given, known, what in ((reasons, list(DeadReason), "reason"), (topics, [t.name for t in CATALOGUE], "topic")):
-        for name in given or ():
+        for name in given:
             if name not in known:
                 raise AskError(f"--{what} {name!r} is none; there are: {', '.join(known)}")
 

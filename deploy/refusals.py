@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from deploy.errors import CommandError
+
 Place = tuple[str, int]
 
 
-class RefusedError(RuntimeError):
+class RefusedError(CommandError, RuntimeError):
     """A service was not let start; nothing was written. The message says why and what to do."""
 
 

@@ -8,8 +8,11 @@ import socket
 from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as PydanticSettingsError
 
+from deploy.errors import CommandError
 from schemas.topics import Naming
 
 PREFIX = "RUNG_"
@@ -18,7 +21,10 @@ SECRET_PREFIX = "RUNG_SECRET_"  # noqa: S105 - a prefix of names, not a secret
 DEFAULT_CONFIG_DIR = Path(__file__).parent / "config"
 
 
-class SettingsError(ValueError):
+PARTITIONS_MEANING = "of every topic, fixed once the topics exist; 4 on the embedded stack unless set"
+
+
+class SettingsError(CommandError, ValueError):
     """The environment does not describe a system; the message names each variable and the fix."""
 
 
@@ -38,7 +44,7 @@ class Settings(BaseSettings):
         default=DEFAULT_CONFIG_DIR, description="the folder with ladders.toml, channels.toml, templates/"
     )
     topic_prefix: str = Field(default="", description="put before every topic and group name")
-    partitions: int = Field(default=12, ge=1, le=10_000, description="of every topic; fixed once the topics exist")
+    partitions: int = Field(default=12, ge=1, le=10_000, description=PARTITIONS_MEANING)
     replication_factor: int = Field(
         default=1, ge=1, le=15, description="of every topic, changelogs included; 3 in production"
     )
@@ -118,5 +124,40 @@ def load() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        lines = (f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
-        raise SettingsError("; ".join(lines)) from None
+        raise SettingsError("; ".join(map(_fault, error.errors()))) from None
+    except PydanticSettingsError:
+        # Of all settings only this one is a JSON object; the error holds its text, and that may hold a password.
+        raise SettingsError(f"{PREFIX}KAFKA_CONFIG: the value is no JSON object") from None
+
+
+def load_with(config_dir: Path | None) -> Settings:
+    """The environment's settings, with a configuration directory given on the command line. SettingsError as `load`."""
+    settings = load()
+    if config_dir is None:
+        return settings
+    return settings.model_copy(update={"config_dir": config_dir.expanduser().absolute()})
+
+
+_SECRET = frozenset({"KAFKA_CONFIG", "DATABASE_URL", "API_TOKEN"})
+_TYPE_FAULTS = {"int_parsing": "is no whole number", "float_parsing": "is no number"}
+
+
+def _fault(error: ErrorDetails) -> str:
+    """What is wrong with one variable, in the words of somebody who sets it."""
+    name = str(error["loc"][0]).upper()
+    value = "the value" if name in _SECRET else repr(error["input"])
+    limits = error.get("ctx", {})
+    match error["type"]:
+        case kind if kind in _TYPE_FAULTS:
+            problem = _TYPE_FAULTS[kind]
+        case "greater_than_equal":
+            problem = f"is less than {limits['ge']:g}"
+        case "less_than_equal":
+            problem = f"is more than {limits['le']:g}"
+        case "greater_than":
+            problem = f"must be more than {limits['gt']:g}"
+        case "string_pattern_mismatch":
+            problem = f"is none of {', '.join(str(limits['pattern']).strip('^$()').split('|'))}"
+        case _:
+            problem = f"is not taken: {error['msg']}"
+    return f"{PREFIX}{name}: {value} {problem}"

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from deploy.configuration import load_configuration
+from deploy.configuration import Configuration, load_configuration, secrets
+from deploy.errors import CommandError
 from deploy.ladder_guard import guard
+from deploy.local.errors import AbortedError
 from deploy.local.kafka import EmbeddedKafka
 from deploy.local.ports import free_port
 from deploy.local.postgres import EmbeddedPostgres
@@ -23,18 +27,23 @@ from deploy.running import Running
 from deploy.settings import Settings
 from deploy.topics import ensure_topics
 from relay.outbox.kinds import publish_kinds
-from relay.outbox.migrations import migrate
+from relay.outbox.migrations import MigrationError, migrate
 
 SERVICES = ("outbox", "delays", "processor", "deliver", "journal", "api")
 EMBEDDED_PARTITIONS = 4
 """One broker and two cores serve few partitions faster than many; a cluster's number comes from the settings."""
 READY_SECONDS = 60.0
+WATCH_SECONDS = 0.05
 Progress = Callable[[str], None]
 _Server = TypeVar("_Server", Stack, EmbeddedKafka, EmbeddedPostgres)
 
 
-class ServiceError(RuntimeError):
+class ServiceError(CommandError, RuntimeError):
     """A service did not come up; the message names its log."""
+
+
+class StartInterrupted(Exception):  # noqa: N818 - it is no error
+    """The start was told to stop; nothing is left running."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +74,32 @@ class LocalSystem:
         fsync: bool = True,
         environment: Mapping[str, str] | None = None,
         force: bool = False,
+        stop: threading.Event | None = None,
     ) -> None:
         """Describe the system; nothing runs before `start`. `environment` is added to that of every service; `force`
-        drops also kinds that open notifications use."""
+        drops also kinds that open notifications use; `stop`, set by a signal, gives a start up."""
         self._settings = settings
         self._folder = state_dir.expanduser().absolute()
         self._progress = progress
         self._replicas = replicas or Replicas({})
         self._fsync = fsync
         self._force = force
+        self._stop = stop or threading.Event()
         self._environment = dict(environment or {})
         self._embedded: list[Stack | EmbeddedKafka | EmbeddedPostgres] = []
         self.supervisor = Supervisor()
         self.running: Running | None = None
+        self.configuration: Configuration | None = None
 
     @property
     def logs(self) -> Path:
         """The folder of the services' logs, one file each."""
         return self._folder / "logs"
+
+    @property
+    def messages(self) -> Path:
+        """What the console adapter printed, one JSON line for each message; apart, for no log may hold a message."""
+        return self._folder / "messages.log"
 
     def start(self) -> Running:
         """Start servers, prepare them, start services; returns when all answer.
@@ -90,12 +107,15 @@ class LocalSystem:
         Raises:
             StackError: a server did not start. ServiceError: a service did not. ConfigurationError: the
                 configuration directory has faults. RefusedError: starting would lose data.
-                In each case everything started is stopped again.
+                StartInterrupted: the event was set.
+            In each case everything started is stopped again.
         """
-        configuration = load_configuration(self._settings.config_dir)
+        self.configuration = configuration = load_configuration(self._settings.config_dir)
+        secrets(configuration, {**os.environ, **self._environment})
         self.logs.mkdir(parents=True, exist_ok=True)
         try:
             kafka, database = self._start_servers()
+            self._go_on()
             self._progress("preparing topics and tables")
             given = "partitions" in self._settings.model_fields_set or bool(self._settings.kafka)
             partitions = self._settings.partitions if given else EMBEDDED_PARTITIONS
@@ -105,15 +125,21 @@ class LocalSystem:
                 partitions=partitions,
                 replication_factor=self._settings.replication_factor,
             )
-            migrate(database)
+            self._go_on()
+            _migrate(database)
             if not self._force:
                 guard(database, configuration)
             publish_kinds(database, configuration.ladders)
+            self._go_on()
             self.running = self._start_services(kafka, database, partitions)
         except BaseException:
             self.stop()
             raise
         return self.running
+
+    def _go_on(self) -> None:
+        if self._stop.is_set():
+            raise StartInterrupted
 
     def _start_servers(self) -> tuple[str, str]:
         """Start what the settings do not name; both together where they name neither."""
@@ -131,9 +157,33 @@ class LocalSystem:
         return kafka, database
 
     def _started(self, server: _Server) -> _Server:
-        server.start()
+        self._go_on()
+        with self._aborting(server):
+            server.start()
         self._embedded.append(server)
         return server
+
+    @contextmanager
+    def _aborting(self, server: _Server) -> Iterator[None]:
+        """Give the start of a server up when the event is set, for it waits in this thread."""
+        started = threading.Event()
+
+        def watch() -> None:
+            # Again and again: a server that is about to start forgets what it was told before.
+            while not started.wait(WATCH_SECONDS):
+                if self._stop.is_set():
+                    server.abort()
+
+        watcher = threading.Thread(target=watch, name="watch-start", daemon=True)
+        watcher.start()
+        try:
+            yield
+        except AbortedError:
+            self._go_on()
+            raise
+        finally:
+            started.set()
+            watcher.join()
 
     def _start_services(self, kafka: str, database: str, partitions: int) -> Running:
         ports: dict[str, int] = {}
@@ -153,6 +203,7 @@ class LocalSystem:
                 name=name,
                 command=[sys.executable, "-m", "deploy.cli", service],
                 log=self.logs / f"{name}.log",
+                output=self.messages if service == "deliver" else None,
                 env={
                     **common,
                     "RUNG_METRICS_PORT": str(ports[name]),
@@ -182,13 +233,14 @@ class LocalSystem:
         deadline = time.monotonic() + READY_SECONDS
         readiness = Readiness(running.metrics, running.api)
         while missing := readiness.missing():
+            self._go_on()
             for ended in self.supervisor.poll():
                 log = self.logs / f"{ended.name}.log"
                 raise ServiceError(refusal(log) or f"{ended.name} ended with {ended.reason}: see {log}")
             if time.monotonic() > deadline:
                 names = ", ".join(missing)
                 raise ServiceError(f"not ready within {READY_SECONDS:.0f} s: {names}; see the logs in {self.logs}")
-            time.sleep(0.05)
+            self._stop.wait(WATCH_SECONDS)
 
     def failures(self) -> list[str]:
         """What an embedded server that ended by itself says of its end; the system cannot go on without it."""
@@ -216,3 +268,10 @@ class LocalSystem:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _migrate(database: str) -> None:
+    try:
+        migrate(database)
+    except MigrationError as error:
+        raise ServiceError(str(error)) from None

@@ -6,11 +6,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from deploy.errors import CommandError
 from processor.engine.config import PROCESSOR_GROUP, changelog_name
 from schemas.topics import CATALOGUE, PROCESSOR_INPUTS, Naming, Topic
 
 
-class TopicsError(RuntimeError):
+class TopicsError(CommandError, RuntimeError):
     """The cluster's topics are not what the services need; the message says what to do."""
 
 

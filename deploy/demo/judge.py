@@ -6,9 +6,10 @@ system cannot hide itself here.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from deploy.demo.plan import AFTERS, STOPS_ON_SENT, Act, Person, Plan, Request, Trouble
 
@@ -18,6 +19,15 @@ a call that had begun. A call that starts later than this after the resolution's
 LEAST_MARGIN_MS = 1_000
 """How long before a stop a step must have been due, at the least, for its absence to be a fault. On a slow machine it
 is twice the longest that a call of the run came after its time: what was stopped while it waited is not lost."""
+
+
+class Kind(StrEnum):
+    """What may be wrong, in the words of the report."""
+
+    MISSING = "missing"
+    AFTER_STOP = "sent after the stop"
+    ROLLED_BACK = "sent although rolled back"
+    UNASKED = "sent though nobody asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,17 @@ class Verdict:
     slowest_stop_ms: int = 0
     slowest_call_ms: int = 0
     """The longest that the first call of a step which nothing held up came after its time."""
+    rolled_back: int = 0
+    """Requests whose transaction was rolled back."""
+    found: Counter[Kind] = field(default_factory=Counter)
+    """How many faults of each kind."""
     faults: list[str] = field(default_factory=list)
+    """All of them, one sentence each."""
+
+    def fault(self, kind: Kind, text: str) -> None:
+        """Note a fault."""
+        self.found[kind] += 1
+        self.faults.append(text)
 
 
 def judge(
@@ -83,12 +103,13 @@ def judge(
     by_id: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         by_id[call.notification_id].append(call)
-    for identity in rolled_back:
-        if by_id.get(identity):
-            verdict.faults.append(f"{identity}: sent, although its transaction was rolled back")
+    never_were = set(rolled_back)
+    verdict.rolled_back = len(never_were)
+    for identity in never_were & by_id.keys():
+        verdict.fault(Kind.ROLLED_BACK, f"{identity}: sent, although its transaction was rolled back")
     known = {c.notification_id for c in committed}
-    for identity in by_id.keys() - known - set(rolled_back):
-        verdict.faults.append(f"{identity}: sent, and nobody asked for it")
+    for identity in by_id.keys() - known - never_were:
+        verdict.fault(Kind.UNASKED, f"{identity}: sent, and nobody asked for it")
     verdict.repeats = sum(call.repeat for call in calls)
     verdict.slowest_call_ms = max((_lateness(plan, one, by_id[one.notification_id]) for one in committed), default=0)
     for one in committed:
@@ -103,18 +124,19 @@ def _judge_one(one: Committed, person: Person, calls: Sequence[Call], stopped_at
             continue
         late = call.at - one.settled_at
         if one.request.act is Act.BEFORE or late > IN_FLIGHT_MS:
-            verdict.faults.append(f"{call.key}: called {late} ms after the commit of its resolution")
+            verdict.fault(Kind.AFTER_STOP, f"{call.key}: called {late} ms after the commit of its resolution")
         else:
             verdict.in_flight += 1
             verdict.slowest_stop_ms = max(verdict.slowest_stop_ms, late)
     if person.erased_at is not None and stopped_at is not None:
         for call in calls:
             if call.at > stopped_at + IN_FLIGHT_MS:
-                verdict.faults.append(f"{call.key}: called after {person.name} was erased")
+                verdict.fault(Kind.AFTER_STOP, f"{call.key}: called after {person.name} was erased")
     margin_ms = max(LEAST_MARGIN_MS, 2 * verdict.slowest_call_ms)
     for step_no in _missing(one, person, calls, stopped_at, margin_ms):
-        verdict.faults.append(
-            f"{one.notification_id}:{step_no}: never called ({one.request.kind} for {person.name}, {one.request.act})"
+        verdict.fault(
+            Kind.MISSING,
+            f"{one.notification_id}:{step_no}: never called ({one.request.kind} for {person.name}, {one.request.act})",
         )
 
 

@@ -173,3 +173,24 @@ def _act(draw: random.Random, kind: str, at: float) -> tuple[Act, float | None]:
     if act is Act.TOO_LATE:
         return act, at + afters[-1] + 6.0
     return act, None
+
+
+def stories(plan: Plan) -> list[Request]:
+    """Requests with something to tell, the best first: refused by push, promoted and settled; then retries."""
+    tellable = [r for r in plan.requests if r.kind == "payment_action_required" and not r.rolled_back]
+
+    def those(trouble: Trouble, *acts: Act) -> list[Request]:
+        return [r for r in tellable if plan.person(r.recipient).trouble is trouble and r.act in acts]
+
+    # A token is refused once, by the person's first push; from then on it is known to be gone.
+    refused = [r for r in those(Trouble.PUSH_GONE, Act.BETWEEN) if _is_first_push(plan, r)]
+    retried = [r for t in (Trouble.CHAT_DOWN, Trouble.PUSH_BUSY) for r in those(t, Act.BETWEEN, Act.NEVER)]
+    return refused + retried + those(Trouble.PUSH_GONE, Act.BETWEEN, Act.NEVER)
+
+
+def _is_first_push(plan: Plan, request: Request) -> bool:
+    return not any(
+        other.recipient == request.recipient and other.at < request.at and AFTERS[other.kind][0][0] == "push"
+        for other in plan.requests
+        if not other.rolled_back and other.act is not Act.BEFORE
+    )

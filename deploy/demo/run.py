@@ -18,14 +18,14 @@ import psycopg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from deploy.demo.judge import Committed, Verdict, judge
-from deploy.demo.plan import Act, Trouble, make_plan
+from deploy.demo.judge import Committed, Kind, Verdict, judge
+from deploy.demo.plan import make_plan, stories
 from deploy.demo.providers import Providers
 from deploy.demo.summary import print_summary, print_verdict
 from deploy.local.supervisor import Child, Supervisor
 from deploy.running import Running
 from deploy.settings import load
-from deploy.system import LocalSystem
+from deploy.system import LocalSystem, StartInterrupted
 from relay.journal.query import explain, find
 from relay.journal.render import render
 from relay.journal.totals import totals
@@ -76,13 +76,16 @@ class Demo:
         self._supervisor = Supervisor()
         self._diary = folder / "app.jsonl"
         settings = load().model_copy(update={"config_dir": folder / "config"})
-        self._system = LocalSystem(settings, folder / "system", progress=self._say, fsync=False)
+        self._system = LocalSystem(settings, folder / "system", progress=self._say, fsync=False, stop=stop)
 
     def play(self) -> Verdict:
         """The whole run; the verdict is of the outside check."""
         self._write_configuration()
         self._providers.start(self._plan, self._supervisor)
-        running = self._system.start()
+        try:
+            running = self._system.start()
+        except StartInterrupted:
+            raise Interrupted from None
         self._check_stop()
         number = len(self._plan.requests)
         self._say(f"a business application asks for {number} notifications to {len(self._plan.people)} people")
@@ -90,11 +93,13 @@ class Demo:
         self._watch(running)
         self._console.print()
         self._show_a_story(running)
-        print_summary(self._console, totals(running.database_url))
+        counts = totals(running.database_url)
+        print_summary(self._console, counts)
         committed, rolled_back, stopped = self._what_was_committed(running)
         verdict = judge(self._plan, committed, rolled_back, stopped, self._providers.calls())
-        verdict.faults += [f"{c.notification_id}: never accepted" for c in self._unknown(running, committed)]
-        print_verdict(self._console, verdict)
+        for one in self._unknown(running, committed):
+            verdict.fault(Kind.MISSING, f"{one.notification_id}: has no end in the journal")
+        print_verdict(self._console, verdict, counts)
         return verdict
 
     def stop(self) -> None:
@@ -103,7 +108,6 @@ class Demo:
         self._system.stop()
 
     def _say(self, text: str) -> None:
-        self._check_stop()
         self._console.print(f"{text} …")
 
     def _check_stop(self) -> None:
@@ -140,18 +144,15 @@ class Demo:
         raise Interrupted
 
     def _show_a_story(self, running: Running) -> None:
-        """One notification with something to tell: refused on its first channel, promoted, then settled."""
-        for trouble in (Trouble.CHAT_DOWN, Trouble.PUSH_BUSY, Trouble.PUSH_GONE):
-            for request in self._plan.requests:
-                person = self._plan.person(request.recipient)
-                told = request.kind == "payment_action_required" and not request.rolled_back
-                if person.trouble is trouble and told and request.act in {Act.BETWEEN, Act.NEVER}:
-                    identity = find(running.database_url, request.recipient, request.dedup_key)
-                    story = explain(running.database_url, identity) if identity else None
-                    if story is not None:
-                        render(story, self._console)
-                        self._console.print()
-                        return
+        """One notification with something to tell: refused on its first channel, promoted and then settled, if the
+        play has one; else one with retries."""
+        for request in stories(self._plan):
+            identity = find(running.database_url, request.recipient, request.dedup_key)
+            story = explain(running.database_url, identity) if identity else None
+            if story is not None:
+                render(story, self._console)
+                self._console.print()
+                return
 
     def _what_was_committed(self, running: Running) -> tuple[list[Committed], list[str], dict[str, int]]:
         """From the application's own tables and diary: its notifications, those rolled back, and who left when."""

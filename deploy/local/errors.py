@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from deploy.errors import CommandError
 
-class StackError(Exception):
+
+class StackError(CommandError):
     """The embedded stack could not start; the message is one sentence that says why and what to do."""
 
 

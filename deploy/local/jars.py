@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,9 @@ def cache_directory() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "rung"
 
 
-def class_path(cache: Path | None = None, repository: str | None = None) -> list[Path]:
+def class_path(
+    cache: Path | None = None, repository: str | None = None, go_on: Callable[[], None] = lambda: None
+) -> list[Path]:
     """Return the paths of all jars, downloading what the cache does not hold.
 
     With a full cache this reads files only and never the network.
@@ -86,6 +88,7 @@ def class_path(cache: Path | None = None, repository: str | None = None) -> list
     Args:
         cache: the cache folder; see `cache_directory`.
         repository: the base address of the Maven repository; `RUNG_MAVEN_REPOSITORY` or Maven Central if None.
+        go_on: called now and then by any thread; what it raises ends a download.
 
     Raises:
         StackError: the cache cannot be written, or a jar cannot be downloaded or is not the pinned one.
@@ -99,7 +102,7 @@ def class_path(cache: Path | None = None, repository: str | None = None) -> list
                 # Somebody else may have downloaded them while this start waited for its turn.
                 missing = _missing(jars, folder)
                 if missing:
-                    _download(missing, folder, repository or os.environ.get(REPOSITORY_VARIABLE))
+                    _download(missing, folder, repository or os.environ.get(REPOSITORY_VARIABLE), go_on)
         except OSError as error:
             raise from_os_error(error, f"keep Kafka's jars (set {CACHE_VARIABLE} to another folder)", folder) from error
     return [folder / jar.file_name for jar in jars]
@@ -121,7 +124,7 @@ def _only_one_download(folder: Path) -> Iterator[None]:
         yield
 
 
-def _download(jars: list[Jar], folder: Path, repository: str | None) -> None:
+def _download(jars: list[Jar], folder: Path, repository: str | None, go_on: Callable[[], None]) -> None:
     """Fetch jars into a folder beside their place, check each, and move it in; a broken download leaves nothing."""
     for broken in folder.glob(f"{_STAGING}*"):
         # Left by a download that was killed: this one alone holds the lock.
@@ -131,9 +134,10 @@ def _download(jars: list[Jar], folder: Path, repository: str | None) -> None:
     try:
         total = sum(jar.size for jar in jars)
         with progress("Downloading Apache Kafka, once", total) as shown:
-            context = _maven(staging, repository, shown)
+            context = _maven(staging, repository, shown, go_on)
             tasks = [pool.submit(_fetch, context, jar, folder) for jar in jars]
             for task in as_completed(tasks):
+                go_on()
                 task.result()
     finally:
         # The first failure says enough: what has not begun is dropped.
@@ -141,13 +145,18 @@ def _download(jars: list[Jar], folder: Path, repository: str | None) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _maven(staging: Path, repository: str | None, shown: Progress) -> MavenContext:
+def _maven(staging: Path, repository: str | None, shown: Progress, go_on: Callable[[], None]) -> MavenContext:
     try:
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise StackError('The package jgo is missing: pip install "rung[embedded]".') from error
+
+    def add(size: int) -> None:
+        go_on()
+        shown.add(size)
+
     remotes = {"configured": repository.rstrip("/")} if repository else None
-    resolver = PythonResolver(progress_callback=lambda _name, _size: contextlib.nullcontext(shown.add))
+    resolver = PythonResolver(progress_callback=lambda _name, _size: contextlib.nullcontext(add))
     return MavenContext(
         resolver=resolver, repo_cache=staging, local_repos=[], remote_repos=remotes, timeout=_REQUEST_TIMEOUT_SECONDS
     )

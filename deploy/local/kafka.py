@@ -19,7 +19,7 @@ from deploy.local import jars, ports, process, state
 from deploy.local.errors import StackError
 from deploy.local.server import Server
 
-_START_SECONDS = 90.0
+_START_SECONDS = 180.0
 _FORMAT_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
@@ -86,7 +86,7 @@ class EmbeddedKafka(Server):
         java_program()
 
     def _prepare(self) -> list[str]:
-        class_path = ":".join(str(path) for path in jars.class_path())
+        class_path = ":".join(str(path) for path in jars.class_path(go_on=self._continue))
         log4j = self._folder / "log4j2.properties"
         log4j.write_text(_LOG4J.format(log=self.log), "utf-8")
         self._output.unlink(missing_ok=True)

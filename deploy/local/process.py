@@ -57,6 +57,7 @@ def spawn(
     command: Sequence[str],
     *,
     log: Path,
+    output: Path | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     death_signal: signal.Signals = signal.SIGKILL,
@@ -68,6 +69,7 @@ def spawn(
     Args:
         command: the program and its arguments.
         log: takes stdout and stderr; created if it is missing.
+        output: takes stdout in place of `log`.
         env: the whole environment; that of this process if None.
         cwd: the working directory; that of this process if None.
         death_signal: what the kernel sends to the program when this process ends in whatever way.
@@ -75,18 +77,18 @@ def spawn(
         pass_fds: descriptors that stay open in the program.
 
     Raises:
-        OSError: the log cannot be opened or the system cannot start a process.
+        OSError: a file cannot be opened or the system cannot start a process.
     """
     who = ("-", "-") if run_as is None else (str(run_as.user_id), str(run_as.group_id))
     prefix = [sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), str(int(death_signal)), *who]
 
     def start() -> subprocess.Popen[bytes]:
-        with log.open("ab") as output:
+        with log.open("ab") as errors, (output or log).open("ab") as out:
             return subprocess.Popen(
                 [*prefix, *command],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=out,
+                stderr=errors,
                 env=None if env is None else dict(env),
                 cwd=cwd,
                 start_new_session=True,

@@ -52,11 +52,15 @@ class Stack:
                     for start in done:
                         start.result()
             except BaseException:
-                for server in self.servers:
-                    server.abort()
+                self.abort()
                 wait(starts)
                 self.stop()
                 raise
+
+    def abort(self) -> None:
+        """Make a `start` that is running in another thread give up soon, with `AbortedError`."""
+        for server in self.servers:
+            server.abort()
 
     def failures(self) -> list[str]:
         """A sentence about each server that was started and has ended by itself; ask now and then."""

@@ -34,7 +34,8 @@ class Restart:
 class Child:
     """What to run.
 
-    `env` is added to the environment of this process; `restart` is None for a child that is left ended.
+    `env` is added to the environment of this process; `restart` is None for a child that is left ended; `output` takes
+    stdout in place of `log`.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Child:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     restart: Restart | None = None
+    output: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ class Supervisor:
         child = state.child
         state.due_at = None
         state.started_at = self._clock()
-        state.running = process.spawn(child.command, log=child.log, env={**os.environ, **child.env}, cwd=child.cwd)
+        state.running = process.spawn(
+            child.command, log=child.log, output=child.output, env={**os.environ, **child.env}, cwd=child.cwd
+        )
         return state.running.pid
 
     def stop(self, name: str, timeout: float = STOP_SECONDS) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import StrictUndefined, nodes
+from jinja2 import StrictUndefined, meta, nodes
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -98,6 +98,12 @@ class Templates:
             return [f"{self._folder / base}: there is no such template; create it"]
         names = [base, *(f"{template}/{p.name}" for p in sorted((self._folder / template).glob(f"{channel}.*.j2")))]
         return [f"{self._folder / name}: {fault}" for name in names for fault in self._faults(name, channel)]
+
+    def asks(self, template: str, channel: str) -> set[str]:
+        """The names of the data that a sound template of a channel uses, as far as the file itself tells."""
+        text = (self._folder / template / f"{channel}.j2").read_text(encoding="utf-8")
+        given = {"data", "kind", "channel", "recipient", "locale"}
+        return meta.find_undeclared_variables(self._plain.parse(text)) - given
 
     def _faults(self, name: str, channel: str) -> list[str]:
         try:

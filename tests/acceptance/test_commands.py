@@ -17,7 +17,7 @@ PROFILE = '{"addresses": {"push": "token-1", "chat": "@ada", "email": "ada@examp
 
 def test_notify_explain_resolve_status(world: World, who: str) -> None:
     """A newcomer's five minutes: a profile, a notification, what happened to it, the act, where it stands."""
-    assert world.rung("recipient", "put", who, PROFILE).stdout == ""
+    assert world.rung("recipient", "put", who, PROFILE).stdout == "recorded\n"
     identity = world.rung("notify", who, "slow", "invoice-1", "--data", '{"number": 1}').stdout.strip()
     world.wait_for(who, "step.sent")
     story = eventually(lambda: "sent" in (s := world.rung("explain", who, "invoice-1").stdout) and s)
@@ -43,7 +43,10 @@ def test_notify_explain_resolve_status(world: World, who: str) -> None:
         (("notify", "", "slow", "k"), "recipient"),
         (("status", "not-an-id"), "notification id"),
         (("explain", "00000000-0000-0000-0000-000000000000"), "knows no notification"),
+        (("explain", "nobody", "no-key"), "recipient 'nobody' with dedup key 'no-key'"),
         (("recipient", "put", "ada", '{"time_zone": "Mars/Olympus"}'), "time_zone"),
+        (("recipient", "put", "ada", '{"adresses": {}}'), "profile.adresses"),
+        (("recipient", "put", "ada", "@no-such-file"), "cannot be read"),
     ],
 )
 def test_a_mistake_gets_one_clear_line(world: World, arguments: tuple[str, ...], says: str) -> None:
@@ -52,6 +55,13 @@ def test_a_mistake_gets_one_clear_line(world: World, arguments: tuple[str, ...],
     assert result.returncode == 2
     assert says in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_request_that_has_expired_already_is_taken_with_a_warning(world: World, who: str) -> None:
+    """Its time may have passed while the request waited, so it is no mistake; but a person hardly means it."""
+    result = world.rung("notify", who, "slow", "old", "--data", '{"number": 1}', "--expires-at", "2020-01-01T00:00:00Z")
+    assert result.stdout.strip()
+    assert "in the past" in result.stderr
 
 
 def test_every_service_serves_its_metrics(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deploy.demo.judge import Kind
 from tests.support.eventually import eventually
 
 COMMAND = [sys.executable, "-m", "deploy.cli", "demo", "--keep"]
@@ -33,7 +35,8 @@ def test_the_demo_passes_its_own_check(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert "claimed (attempt 1)" in result.stdout
     assert "sent per channel" in result.stdout
-    assert "missing, after stop, rolled back   0" in result.stdout
+    for fault in Kind:
+        assert re.search(rf"^  {fault} +0$", result.stdout, re.MULTILINE), fault
     assert left_running(tmp_path) == []
 
 
@@ -49,4 +52,31 @@ def test_an_interrupted_demo_stops_everything(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 130
     assert "interrupted" in output
+    assert left_running(tmp_path) == []
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("command", ["demo", "up"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_start_stops_at_once(tmp_path: Path, command: str, number: signal.Signals) -> None:
+    """As soon as it says that it starts something: exit code 130 long before a start could have ended, and nothing
+    left running."""
+    folder = "--keep" if command == "demo" else "--state"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deploy.cli", command, folder, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "starting" in process.stdout.readline()
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    assert "interrupted" in output
+    assert "Traceback" not in output
+    assert "starting services" not in output
     assert left_running(tmp_path) == []
