@@ -48,14 +48,22 @@ def test_a_secret_for_the_channels_may_have_our_prefix(env: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("RUNG_PARTITIONS", "0"), ("RUNG_PARTITIONS", "many"), ("RUNG_METRICS_PORT", "70000"), ("RUNG_LOG_LEVEL", "loud")],
+    ("name", "value", "says"),
+    [
+        ("RUNG_PARTITIONS", "0", "'0' is less than 1"),
+        ("RUNG_PARTITIONS", "many", "'many' is no whole number"),
+        ("RUNG_METRICS_PORT", "70000", "'70000' is more than 65535"),
+        ("RUNG_SHUTDOWN_SECONDS", "soon", "'soon' is no number"),
+        ("RUNG_LOG_LEVEL", "loud", "'loud' is none of debug, info, warning, error"),
+        ("RUNG_KAFKA_CONFIG", '{"sasl.password": hunter2', "the value is no JSON object"),
+    ],
 )
-def test_a_bad_value_names_its_variable(env: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """The message says which variable is wrong."""
+def test_a_bad_value_names_its_variable(env: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
+    """The message says which variable is wrong and how, in the words of somebody who sets it."""
     env.setenv(name, value)
-    with pytest.raises(SettingsError, match=name):
+    with pytest.raises(SettingsError) as raised:
         load()
+    assert str(raised.value) == f"{name}: {says}"
 
 
 def test_values_are_read_and_frozen(env: pytest.MonkeyPatch) -> None:
