@@ -11,6 +11,7 @@ install: $(STAMP)
 
 # The lock pins every package by hash; the project itself is installed on top, editable, with the locked builder.
 $(STAMP): requirements.lock pyproject.toml
+	@echo "installing into $(VENV), which takes a minute or two …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .

@@ -214,7 +214,8 @@ def _refusal(written: list[Written]) -> str | None:
         reason, detail = (dict(output.headers)[PREFIX + name].decode() for name in ("reason", "detail"))
         # An accepted notification may come to nothing at the same moment; its own lines tell that.
         if reason != DeadReason.UNDELIVERABLE:
-            return f"refused ({words(reason)}): {detail}"
+            # Nothing was set aside here that could be redriven.
+            return f"refused ({words(reason)}): {detail.removesuffix(' and redrive')}"
     return None
 
 
