@@ -20,6 +20,8 @@ CONTENT_TYPE = "application/json"
 DUE_AT_HEADER = "due_at"
 """On delay topics and `due`: the absolute moment, decimal milliseconds, so that the delayer need not read values."""
 
+ILLEGIBLE = "a header's name is not UTF-8; the headers are lost"
+
 _CONSTANT: tuple[tuple[str, bytes], ...] = (
     ("ce_specversion", SPEC_VERSION.encode()),
     ("content-type", CONTENT_TYPE.encode()),
@@ -49,16 +51,20 @@ def headers_of(message: Carrier) -> RawHeaders:
     """The headers of a message that was read.
 
     Raises:
-        DecodeError: a header's name is not UTF-8. The client library gives out none of them then.
+        DecodeError: a header's name is not UTF-8. The client library gives out none of them then, and asking it a
+            second time may crash the process: what it has kept is half made. `legible_headers` does not.
     """
     try:
         return list(message.headers() or ())
     except (UnicodeDecodeError, SystemError) as error:
-        raise DecodeError(DeadReason.BAD_HEADER, "a header's name is not UTF-8; the headers are lost") from error
+        raise DecodeError(DeadReason.BAD_HEADER, ILLEGIBLE) from error
 
 
-def legible_headers(message: Carrier) -> RawHeaders:
-    """The headers of a message, for its dead letter: none where the client library cannot read them."""
+def legible_headers(message: Carrier, fault: str = "") -> RawHeaders:
+    """The headers of a message, or none where the client library cannot read them. `fault` is the detail of the error
+    that an earlier reading of this message ended with, if it did."""
+    if fault == ILLEGIBLE:
+        return []
     try:
         return headers_of(message)
     except DecodeError:

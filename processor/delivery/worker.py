@@ -231,7 +231,7 @@ class Worker:
             "dead_letter", reason=letter.reason, topic=letter.topic, partition=letter.partition, offset=letter.offset
         )
         self._metrics.dead_letters.labels("delivery", letter.reason).inc()
-        headers = letter.headers(legible_headers(message))
+        headers = letter.headers(legible_headers(message, letter.detail))
         self._publisher.dead_letter(message.key(), message.value(), headers, acknowledged)
 
     def _letter_written(self, partition: Partition, offset: int) -> None:

@@ -64,7 +64,8 @@ def read(message: Message, tier: Tier, now: int) -> Held:
     kind, at = message.timestamp()
     try:
         headers = list(message.headers() or ())
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, SystemError):
+        # Never asked for again: what the library has kept of them is half made, and it would crash.
         headers = None
     appended_at = int(at) if kind else None
     where = (message.partition(), message.offset())

@@ -54,7 +54,7 @@ class DeadLetters:
                 self._topic,
                 value=message.value(),
                 key=message.key(),
-                headers=item.letter.headers(legible_headers(message)),
+                headers=item.letter.headers(legible_headers(message, item.letter.detail)),
                 on_delivery=confirm,
             )
         deadline = time.monotonic() + timeout

@@ -244,6 +244,7 @@ def test_headers_whose_names_are_no_text_are_a_named_fault() -> None:
         headers_of(Message(None, legible=False))
     assert caught.value.reason == DeadReason.BAD_HEADER
     assert legible_headers(Message(None, legible=False)) == []
+    assert legible_headers(Message([("a", b"1")]), caught.value.detail) == [], "the library is not asked twice"
     assert headers_of(Message(None)) == []
     assert legible_headers(Message([("a", b"1")])) == [("a", b"1")]
 
