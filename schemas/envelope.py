@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any, Protocol
 
 from schemas.errors import DecodeError
@@ -20,6 +21,9 @@ CONTENT_TYPE = "application/json"
 DUE_AT_HEADER = "due_at"
 """On delay topics and `due`: the absolute moment, decimal milliseconds, so that the delayer need not read values."""
 
+_ask = methodcaller("headers")
+# The client library returns a half-made list and leaves the error pending. A call written out in Python is specialised
+# by the interpreter once it is warm, and then nobody looks for that error until something else fails; this call looks.
 ILLEGIBLE = "a header's name is not UTF-8; the headers are lost"
 
 _CONSTANT: tuple[tuple[str, bytes], ...] = (
@@ -55,7 +59,7 @@ def headers_of(message: Carrier) -> RawHeaders:
             second time may crash the process: what it has kept is half made. `legible_headers` does not.
     """
     try:
-        return list(message.headers() or ())
+        return list(_ask(message) or ())
     except (UnicodeDecodeError, SystemError) as error:
         raise DecodeError(DeadReason.BAD_HEADER, ILLEGIBLE) from error
 

@@ -7,7 +7,7 @@ from confluent_kafka import Message
 from relay.delays.plan import due_at, next_tier, release_at
 from schemas.codec import decode_key
 from schemas.dead_letters import DeadLetter
-from schemas.envelope import Headers
+from schemas.envelope import Headers, RawHeaders, headers_of
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
 from schemas.topics import DEAD_LETTERS, DUE, Tier, Topic
@@ -26,7 +26,7 @@ class Held:
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: RawHeaders
     due_at: int
     release_at: int
     size: int
@@ -56,15 +56,15 @@ class Output:
 
     held: Held
     target: Topic | Tier
-    headers: Headers | list[tuple[str, bytes | None]]
+    headers: Headers | RawHeaders
 
 
 def read(message: Message, tier: Tier, now: int) -> Held:
     """Take a message of `tier`, read at `now` (milliseconds since the epoch)."""
     kind, at = message.timestamp()
     try:
-        headers = list(message.headers() or ())
-    except (UnicodeDecodeError, SystemError):
+        headers = headers_of(message)
+    except DecodeError:
         # Never asked for again: what the library has kept of them is half made, and it would crash.
         headers = None
     appended_at = int(at) if kind else None
@@ -77,7 +77,7 @@ def hold(
     where: tuple[int, int],
     key: bytes | None,
     value: bytes | None,
-    headers: list[tuple[str, bytes | None]] | None,
+    headers: RawHeaders | None,
     appended_at: int | None,
     now: int,
 ) -> Held:
@@ -94,7 +94,7 @@ def hold(
     return Held(tier, *where, key, value, headers or [], due, release, size, late, dead)
 
 
-def _check(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]] | None) -> int:
+def _check(key: bytes | None, value: bytes | None, headers: RawHeaders | None) -> int:
     decode_key(key)
     if headers is None:
         raise DecodeError(DeadReason.BAD_HEADER, "a header's name is not UTF-8; the headers are lost")
