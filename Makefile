@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test install lock lint docs clean
+.PHONY: demo test chaos install lock lint docs clean
 
 install: $(STAMP)
 
@@ -35,6 +35,11 @@ lint: install
 # Everything that CI runs. The tests start their own servers; nothing needs to run before.
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The crash suite in its long form, about an hour: it prints its table and writes it to chaos.md. Its short form is part
+# of `make test`.
+chaos: install
+	$(BIN)/python -m pytest tests/chaos --chaos=long -p no:randomly -s $(PYTEST_ARGS)
 
 docs: install
 	$(BIN)/python -m schemas.generate

@@ -40,10 +40,11 @@ def sweep(system: System) -> None:
     for name, dealt in waves.items():
         system.fleet.chain(name, dealt)
     eventually(lambda: not system.fleet.chained, SETTLE_SECONDS, 0.1, describe=lambda: f"{system.fleet.chained}")
+    last = system.fleet.deaths[-1].at
     for death in system.fleet.deaths[before:]:
         assert death.code == -signal.SIGKILL, f"{death}: see {system.fleet.logs}"
-        # The kill that begins a chain is one from outside.
-        fault = system.note(death.armed or "kill of a process", death.at)
+        # The kill that begins a chain is one from outside. They overlap, so the recovery counts from the last one.
+        fault = system.note(death.armed or "kill of a process", death.at, last)
         _recovered(system, death.name, fault)
     passed = {death.armed for death in system.fleet.deaths[before:]}
     wanted = {point for points in CATALOGUE.values() for point in points}

@@ -21,6 +21,8 @@ from tests.support.chaos.plan import STOPS_ON_SENT, Ask
 
 IN_FLIGHT_MS = 1_500
 """The longest that a call may begin after the record of its stop: a worker reads it, and a call that has begun ends."""
+CALL_MS = 10_000
+"""The longest from the arrival of a call until its outcome is acknowledged, also where Kafka makes it wait."""
 Step = tuple[str, int]
 """Notification id and step."""
 
@@ -203,7 +205,7 @@ def _repeats(found: Sequence[Call], kills: Sequence[int]) -> Iterable[Finding]:
     yes: Call | None = None
     for call in sorted(found, key=lambda call: call.at):
         if yes is not None:
-            explained = any(yes.at - 1_000 <= kill <= call.at for kill in kills)
+            explained = any(yes.at <= kill <= min(call.at, yes.at + CALL_MS) for kill in kills)
             kind = "duplicate" if explained else "unexplained_duplicate"
             yield Finding(kind, call.at, f"{call.key}: called again {call.at - yes.at} ms after it was accepted")
         if call.accepted and yes is None:

@@ -236,7 +236,7 @@ class System:
                 return row is not None and row[0] == len(wanted)
 
             eventually(look, seconds, LOOK_SECONDS, describe=f"the journal has {len(wanted)} notifications")
-        fault.recovered_ms = now_ms() - fault.at
+        fault.recovered_ms = max(0, now_ms() - max(fault.since, fault.at))
 
     # The end
 
