@@ -13,7 +13,6 @@ from functools import partial
 
 import psycopg
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from deploy.crash import CATALOGUE
 from schemas.topics import DELIVERIES, DUE
@@ -253,8 +252,7 @@ def row_open(system: System) -> None:
 
 def members(system: System, group: str) -> int:
     """How many members a consumer group has; 0 while it is not stable."""
-    admin = AdminClient(system.client)
-    found = admin.describe_consumer_groups([group], request_timeout=10)[group].result(10)
+    found = system.admin.describe_consumer_groups([group], request_timeout=10)[group].result(10)
     return len(found.members) if found.state.name == "STABLE" else 0
 
 

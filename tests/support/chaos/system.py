@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import psycopg
+from confluent_kafka.admin import AdminClient
 
 from deploy.configuration import load_configuration
 from deploy.local.ports import HOST, free_port
@@ -102,6 +103,7 @@ class System:
         self.load = Load(self.database_url, self._per_second, self._seed)
         self.load.start()
         self._loading = True
+        self.admin = AdminClient(self.client)
 
     def _end_fleet(self) -> None:
         killed = self.fleet.close()

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 
 SIZE = 10_000
@@ -85,6 +86,6 @@ def test_a_torn_piece_arrives_by_half(received: tuple[int, list[bytes]]) -> None
             tearing.join(0.05)
         tearing.join()
         assert ended(client)
-    (data,) = got
+    (data,) = eventually(lambda: got)
     assert data.startswith(b"small")
     assert (len(data) - 5) % (2 * SIZE) != 0
