@@ -6,18 +6,18 @@ A server that does not answer is waited for; only an answer can refuse. The judg
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import psycopg
 import structlog
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from deploy import refusals
 from deploy.health import Health
 from deploy.instances import Taken, take
-from deploy.probes import may_pass, quiet_admin
+from deploy.probes import may_pass, quiet_admin, quiet_consumer
 from deploy.refusals import Loss, Place, RefusedError
 from relay.outbox.migrations import MigrationError, check_schema
 
@@ -142,16 +142,25 @@ def stored_positions(needs: Needs, admin: AdminClient) -> dict[Place, int]:
         return {(str(topic), int(partition)): int(offset) for topic, partition, offset in rows}
     if needs.group is None:
         return {}
-    future = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(needs.group)], request_timeout=REQUEST_SECONDS
-    )[needs.group]
+    return _committed(needs.kafka, needs.group, needs.reads, admin)
+
+
+def _committed(kafka: Mapping[str, str], group: str, reads: Sequence[str], admin: AdminClient) -> dict[Place, int]:
+    """What a group has committed. A consumer asks: an admin client's `list_consumer_group_offsets` ends the whole
+    process by SIGSEGV when the group's coordinator moves or loads meanwhile (librdkafka issue 5040)."""
+    topics = admin.list_topics(timeout=REQUEST_SECONDS).topics
+    wanted = [TopicPartition(name, number) for name in reads if name in topics for number in topics[name].partitions]
+    if not wanted:
+        return {}
+    consumer = quiet_consumer(kafka, group, REQUEST_SECONDS)
     try:
-        found = future.result(REQUEST_SECONDS + 1).topic_partitions
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return {}
-        raise
-    return {(at.topic, at.partition): at.offset for at in found if at.topic in needs.reads and at.offset >= 0}
+        found = consumer.committed(wanted, timeout=REQUEST_SECONDS)
+    finally:
+        consumer.close()
+    for at in found:
+        if at.error is not None:
+            raise KafkaException(at.error)
+    return {(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
 
 def cleanup_policy(admin: AdminClient, topic: str) -> str | None:

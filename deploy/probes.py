@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 import psycopg
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 AWAY = frozenset(
@@ -44,12 +44,20 @@ def may_pass(error: KafkaException | TimeoutError) -> bool:
 
 def quiet_admin(kafka: Mapping[str, str], seconds: float) -> AdminClient:
     """A client that gives a request up after `seconds`, comes back soon after the cluster does, and logs nothing."""
-    limits: dict[str, str | int] = {
+    return AdminClient({**kafka, **_limits(seconds)}, logger=_KAFKA_LOG)
+
+
+def quiet_consumer(kafka: Mapping[str, str], group: str, seconds: float) -> Consumer:
+    """Like `quiet_admin`, to ask for a group's positions: as long as it subscribes to nothing it is no member."""
+    return Consumer({**kafka, **_limits(seconds), "group.id": group, "enable.auto.commit": "false"}, logger=_KAFKA_LOG)
+
+
+def _limits(seconds: float) -> dict[str, str | int]:
+    return {
         # librdkafka takes no less than a second.
         "socket.timeout.ms": max(1_000, round(seconds * 1000)),
         "reconnect.backoff.max.ms": 1_000,
     }
-    return AdminClient({**kafka, **limits}, logger=_KAFKA_LOG)
 
 
 class KafkaProbe:
