@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -16,6 +17,7 @@ from schemas.state import Ladder
 
 WHO = "ada"
 KEY = "first-1"
+_VALUES = {"amount": "12 EUR"}
 _ADDRESSES = {"push": "token-1", "email": "ada@example.test", "webhook": "https://example.test/ada"}
 
 
@@ -38,7 +40,7 @@ def hints(configuration: Configuration, database_url: str, rung: str) -> list[st
     kind, ladder = _example(configuration)
     channels = dict.fromkeys(step.channel for step in ladder.steps)
     profile = {"addresses": {channel: _ADDRESSES.get(channel, f"@{WHO}") for channel in channels}}
-    data = json.dumps(dict.fromkeys(sorted(_names(configuration, [ladder])), "12 EUR"))
+    data = json.dumps({name: _VALUES.get(name, f"some {name}") for name in sorted(_names(configuration, [ladder]))})
     call = f"SELECT rung.notify('{WHO}', '{kind}', '{data}', 'first-2')"
     return [
         f"{rung} recipient put {WHO} {shlex.quote(json.dumps(profile))}",
@@ -46,8 +48,13 @@ def hints(configuration: Configuration, database_url: str, rung: str) -> list[st
         f"{rung} explain {WHO} {KEY}",
         f"{rung} resolve {WHO} {KEY} done",
         f"{rung} status {WHO} {KEY}",
-        f"psql {shlex.quote(database_url)} -c {shlex.quote(call)}",
+        f"psql {shlex.quote(database_url)} -c {_in_double_quotes(call)}",
     ]
+
+
+def _in_double_quotes(text: str) -> str:
+    """For a shell; a text with single quotes in it stays readable."""
+    return '"' + re.sub(r'([\\"$`])', r"\\\1", text) + '"'
 
 
 def _example(configuration: Configuration) -> tuple[str, Ladder]:

@@ -213,6 +213,7 @@ class LocalSystem:
                 restart=Restart(),
             )
             self.supervisor.add(child)
+        self.messages.touch(mode=0o600)  # it holds addresses and texts
         self._progress("starting services")
         self.supervisor.start_all()
         names = [name for name, _ in self._replicas.names()]

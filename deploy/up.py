@@ -96,7 +96,7 @@ def _describe(running: Running, system: LocalSystem, *, temporary: bool) -> None
     table.add_row("HTTP API", running.api)
     table.add_row("configuration", running.config_dir)
     table.add_row("state, logs", running.state_dir + (" (gone when this ends; --state keeps it)" if temporary else ""))
-    table.add_row("messages", f"{system.messages} (what the adapter `console` prints; shown below, too)")
+    table.add_row("messages", f"{system.messages} (shown below, too)")
     for name, url in running.metrics.items():
         table.add_row(f"metrics of {name}", url)
     console.print("\nRung is running; Ctrl-C stops it.\n")

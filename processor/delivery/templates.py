@@ -101,9 +101,21 @@ class Templates:
 
     def asks(self, template: str, channel: str) -> set[str]:
         """The names of the data that a sound template of a channel uses, as far as the file itself tells."""
-        text = (self._folder / template / f"{channel}.j2").read_text(encoding="utf-8")
-        given = {"data", "kind", "channel", "recipient", "locale"}
-        return meta.find_undeclared_variables(self._plain.parse(text)) - given
+        tree = self._plain.parse((self._folder / template / f"{channel}.j2").read_text(encoding="utf-8"))
+        given = {
+            "data",
+            "kind",
+            "channel",
+            "recipient",
+            "locale",
+            *(node.target for node in tree.find_all(nodes.Import)),
+        }
+        of_data = {
+            node.attr
+            for node in tree.find_all(nodes.Getattr)
+            if isinstance(node.node, nodes.Name) and node.node.name == "data"
+        }
+        return (meta.find_undeclared_variables(tree) - given) | of_data
 
     def _faults(self, name: str, channel: str) -> list[str]:
         try:

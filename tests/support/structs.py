@@ -11,6 +11,8 @@ from uuid import UUID
 import msgspec
 from hypothesis import strategies as st
 
+from schemas.codec import NUMBER_LIMIT
+
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -36,7 +38,7 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
     """Any value of a field's type."""
     simple: dict[Any, st.SearchStrategy[Any]] = {
         str: texts,
-        int: integers,
+        int: st.integers(-NUMBER_LIMIT, NUMBER_LIMIT),
         bool: st.booleans(),
         float: st.floats(allow_nan=False, allow_infinity=False),
         UUID: st.uuids(),
