@@ -1,4 +1,4 @@
-"""The README's tables of topics, settings and metrics, made from the code so that they are true.
+"""The README's tables of topics, settings, metrics and alerts, made from the code so that they are true.
 
 `python -m deploy.docs` rewrites them between their markers; `--check` fails if that would change anything.
 """
@@ -10,7 +10,9 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import yaml
 from prometheus_client import CollectorRegistry
 from pydantic_core import PydanticUndefined
 
@@ -101,13 +103,30 @@ def _labels(registry: CollectorRegistry, family: str) -> tuple[str, ...]:
     return getattr(collector, "_labelnames", ())
 
 
+def alerts_table() -> str:
+    """Every alert rule; the runbook has a section for each."""
+    groups = yaml.safe_load((Path(__file__).parent / "prometheus" / "alerts.yaml").read_text(encoding="utf-8"))[
+        "groups"
+    ]
+    rows = [
+        (f"[{rule['alert']}](deploy/runbook.md#{rule['alert'].lower()})", rule["labels"]["severity"], _summary(rule))
+        for group in groups
+        for rule in group["rules"]
+    ]
+    return _table(("alert", "severity", "says"), rows)
+
+
+def _summary(rule: dict[str, Any]) -> str:
+    return str(rule["annotations"]["summary"]).rstrip(".")
+
+
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-TABLES = {"topics": topics_table, "settings": settings_table, "metrics": metrics_table}
+TABLES = {"topics": topics_table, "settings": settings_table, "metrics": metrics_table, "alerts": alerts_table}
 
 
 def rewritten(text: str) -> str:
