@@ -75,7 +75,9 @@ class Health:
         standing = {}
         for place, (position, end) in places.items():
             known = before.get(place)
-            if known is None or known.position != position:
+            if known is None or known.position != position or end <= position:
+                # It has moved, or there is nothing to do (or the client does not know the end yet, and says so by a
+                # negative one, beside which any end would look like growth).
                 standing[place] = _Standing(position, end, now)
             elif end > known.end and not known.grown:
                 # Until now there was nothing to do here, so the time counts from now on.

@@ -15,7 +15,7 @@ from pathlib import Path
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from deploy.probes import quiet_admin
+from deploy.probes import quiet_admin, quiet_consumer
 from deploy.settings import Settings
 from schemas.topics import Naming
 from tests.support.eventually import eventually
@@ -91,9 +91,11 @@ class Cluster:
 
     def committed(self, group: str, topic: str, partition: int) -> int:
         """Where a group stands."""
-        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
-        future = self.admin.list_consumer_group_offsets([wanted], request_timeout=REQUEST_SECONDS)[group]
-        return int(future.result(REQUEST_SECONDS).topic_partitions[0].offset)
+        consumer = quiet_consumer({"bootstrap.servers": self.kafka}, group, REQUEST_SECONDS)
+        try:
+            return int(consumer.committed([TopicPartition(topic, partition)], timeout=REQUEST_SECONDS)[0].offset)
+        finally:
+            consumer.close()
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete records as retention does."""

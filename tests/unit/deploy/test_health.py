@@ -109,6 +109,14 @@ def test_a_quiet_partition_may_stand_still(health: Health, clock: Clock) -> None
     assert move(health, clock, 3_600, 9, 10) is None
 
 
+@pytest.mark.parametrize("unknown", [-1001, -1, 0])
+def test_an_end_that_becomes_known_is_no_growth(health: Health, clock: Clock, unknown: int) -> None:
+    """A client says a negative end until it has asked; an empty partition then has nothing to do for ever."""
+    assert move(health, clock, 0, 0, unknown) is None
+    assert move(health, clock, 1, 0, 0) is None
+    assert move(health, clock, 3_600, 0, 0) is None
+
+
 def test_a_partition_that_went_to_another_replica_is_forgotten(health: Health, clock: Clock) -> None:
     """What was wrong with it is not this replica's any more."""
     move(health, clock, 0, 7, 9)
