@@ -1,4 +1,4 @@
-"""The crash suite: its short form is a part of the tests, its long form is `make chaos`."""
+"""The crash suite: `make chaos-short`, and in its long form `make chaos`."""
 
 from __future__ import annotations
 
