@@ -116,7 +116,7 @@ def test_retry_after_is_kept(world: World, who: str) -> None:
 def test_expiry_ends_a_ladder_whatever_attempts_remain(world: World, who: str) -> None:
     """It is worthless after two seconds: the retry and the later step are suppressed."""
     world.put(who)
-    world.script(who, "push", [{"status": 429, "retry_after": "20"}])
+    world.script(who, "push", [{"status": 429, "retry_after": "3"}])
     world.script(who, "email", [{"status": 451}], repeat=True)
     world.notify(who, kind="brief")
     world.wait_for(who, "notification.expired")
