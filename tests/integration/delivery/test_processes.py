@@ -17,9 +17,9 @@ MakeStage = Callable[..., Stage]
 def test_killed_after_the_providers_yes_the_second_call_has_the_same_key(make_stage: MakeStage, sink: Sink) -> None:
     """The process dies between the call and its outcome: the claim is called again with its key, the provider knows
     it, and there is one outcome."""
-    stage = make_stage(timeout='"8s"')
+    stage = make_stage(timeout='"5s"')
     claim = delivery("ada")
-    sink.answer({"match": {}, "answers": [{"hang_ms": 6000}]})
+    sink.answer({"match": {}, "answers": [{"hang_ms": 4500}]})
     first = stage.process("one")
     stage.deliver(claim)
     eventually(lambda: sink.calls(), timeout=30)

@@ -65,9 +65,9 @@ def test_a_lane_is_called_in_order_and_one_at_a_time(make_stage: MakeStage, sink
 
 def test_a_resolution_stops_a_claim_that_waits(make_stage: MakeStage, sink: Sink) -> None:
     """The person acts while the claim waits for its lane: no call, and the outcome says why."""
-    stage = make_stage(timeout='"10s"')
+    stage = make_stage(timeout='"5s"')
     first, second = delivery("ada"), delivery("ada")
-    sink.answer({"match": {"notification_id": str(first.notification_id)}, "answers": [{"delay_ms": 4000}]})
+    sink.answer({"match": {"notification_id": str(first.notification_id)}, "answers": [{"delay_ms": 2500}]})
     with stage.worker() as registry:
         stage.deliver(first, second)
         eventually(lambda: len(sink.calls()) == 1)

@@ -80,7 +80,7 @@ def test_a_hanging_thread_ends_the_process(tmp_path: Path) -> None:
     )
     assert done.returncode == STALLED, done.stderr
     assert '"service_stalled"' in done.stderr
-    assert "<string>:14 run" in done.stderr
+    assert "<string>:15 run" in done.stderr
 
 
 def test_a_service_that_hangs_in_the_database_says_so_and_ends(rung: Launcher, cluster: Cluster, database: str) -> None:
