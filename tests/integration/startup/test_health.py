@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -42,6 +43,10 @@ def run(stop, registry):
 
 run_service("hanging", settings, run, health=health)
 """
+
+
+def _said(name: str, port: int) -> str:
+    return f"{name} ready: {get(port, '/readyz')}"
 
 
 @pytest.mark.parametrize("service", ["outbox", "delays", "processor", "deliver", "journal", "api"])
@@ -139,8 +144,8 @@ def test_kafka_being_away_is_waited_out(tmp_path: Path, database: str, unique: s
                 assert get(ports[name], "/healthz")[0] == 200
             assert late.poll() is None
             os.kill(pid, signal.SIGCONT)
-            for port in ports.values():
-                eventually(says(port, "/readyz", 200), timeout=WAIT)
+            for name, port in ports.items():
+                eventually(says(port, "/readyz", 200), timeout=WAIT, describe=partial(_said, name, port))
         finally:
             os.kill(pid, signal.SIGCONT)
             rung.end_all()
