@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -86,3 +87,22 @@ def test_a_stop_finishes_calls_and_hands_back_the_rest(make_stage: MakeStage, si
     stage.deliver(extra)
     assert len(stage.outcomes(11, timeout=30)) == 11
     assert [call["key"] for call in sink.calls()][1:] == [extra.key]
+
+
+def test_a_worker_that_stood_still_looks_before_it_calls(make_stage: MakeStage, sink: Sink) -> None:
+    """The process is stopped while a claim waits for its lane, and the person acts meanwhile: when it goes on, it reads
+    before it calls."""
+    stage = make_stage(timeout='"5s"')
+    first, second = delivery("ada"), delivery("ada")
+    sink.answer({"match": {"notification_id": str(first.notification_id)}, "answers": [{"delay_ms": 1500}]})
+    worker = stage.process("one")
+    stage.deliver(first, second)
+    eventually(lambda: len(sink.calls()) == 1, timeout=40)
+    worker.send_signal(signal.SIGSTOP)
+    stage.resolve(second)
+    stopped_at = time.monotonic()
+    eventually(lambda: time.monotonic() - stopped_at > 3, describe="a pause that is longer than the answer takes")
+    worker.send_signal(signal.SIGCONT)
+    outcomes = {o.key: (o.outcome, o.reason) for o in stage.outcomes(2, timeout=40)}
+    assert outcomes[second.key] == ("suppressed", "resolved")
+    assert [call["key"] for call in sink.calls()] == [first.key]
