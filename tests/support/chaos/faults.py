@@ -204,9 +204,7 @@ def providers_away(system: System, seconds: float) -> None:
 
     def accepted() -> bool:
         system.sinks.read()
-        return all(
-            any(call.accepted for call in system.sinks.calls.get((ask.notification_id, 0), ())) for ask in waiting
-        )
+        return all(any(call.accepted for call in system.sinks.of(ask)) for ask in waiting)
 
     eventually(accepted, SETTLE_SECONDS, 0.2, describe="the backlog is delivered")
     fault.recovered_ms = now_ms() - fault.since

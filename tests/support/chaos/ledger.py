@@ -68,6 +68,10 @@ class Sinks:
             for line in data[:whole].split(b"\n")[:-1]:
                 self._take(json.loads(line))
 
+    def of(self, ask: Ask) -> list[Call]:
+        """All calls of a notification so far."""
+        return [call for found in _steps(ask, self.calls) for call in found]
+
     def _take(self, call: dict[str, Any]) -> None:
         if not call["key"]:
             return
