@@ -23,6 +23,8 @@ IN_FLIGHT_MS = 1_500
 """The longest that a call may begin after the record of its stop: a worker reads it, and a call that has begun ends."""
 CALL_MS = 10_000
 """The longest from the arrival of a call until its outcome is acknowledged, also where Kafka makes it wait."""
+BEHIND_MS = 1_000
+"""The longest that a server may take to read what a worker had sent before it died."""
 Step = tuple[str, int]
 """Notification id and step."""
 
@@ -209,7 +211,7 @@ def _repeats(found: Sequence[Call], kills: Sequence[int]) -> Iterable[Finding]:
     yes: Call | None = None
     for call in sorted(found, key=lambda call: call.at):
         if yes is not None:
-            explained = any(yes.at <= kill <= min(call.at, yes.at + CALL_MS) for kill in kills)
+            explained = any(yes.at - BEHIND_MS <= kill <= min(call.at, yes.at + CALL_MS) for kill in kills)
             kind = "duplicate" if explained else "unexplained_duplicate"
             yield Finding(kind, call.at, f"{call.key}: called again {call.at - yes.at} ms after it was accepted")
         if call.accepted and yes is None:
