@@ -5,7 +5,9 @@ A service calls `beat` with each turn of its loop, `ready` when it has its share
 
 - *stalled*: no turn for the limit. A thread hangs or has died, so the process says so and ends itself; whoever runs it
   starts it again, and what it held is taken up from where it was committed.
-- *standing still*: turns, but a position that has not moved for the limit although more has come. It ends likewise.
+- *standing still*: turns, but a position that has not moved for the limit although more comes again and again. It ends
+  likewise. Once is not enough: what an aborted transaction left behind, and each transaction's marker, make a
+  partition longer and are never read.
 - *away*: a server that the service needs does not answer. That is not the service's fault: it is not ready, it waits,
   and the time until the server is back counts for neither fault. A process that was itself frozen is not at fault
   either.
@@ -41,12 +43,13 @@ _log = structlog.get_logger("rung.health")
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A position that has not moved: where the partition ended then, and since when more has come."""
+    """A position that has not moved: where the partition ends, and from when to when more has come."""
 
     position: int
     end: int
     since: float
-    grown: bool = False
+    until: float | None = None
+    """When more came last; None while nothing has."""
 
 
 class Health:
@@ -79,9 +82,9 @@ class Health:
                 # It has moved, or there is nothing to do (or the client does not know the end yet, and says so by a
                 # negative one, beside which any end would look like growth).
                 standing[place] = _Standing(position, end, now)
-            elif end > known.end and not known.grown:
-                # Until now there was nothing to do here, so the time counts from now on.
-                standing[place] = _Standing(position, known.end, now, grown=True)
+            elif end > known.end:
+                # Where there was nothing to do until now, the time counts from now on.
+                standing[place] = _Standing(position, end, now if known.until is None else known.since, now)
             else:
                 standing[place] = known
         self._standing = standing
@@ -108,8 +111,9 @@ class Health:
         if idle > limit:
             return f"its loop has made no turn for {idle:.0f} s"
         for (topic, partition), at in self._standing.items():
-            still = now - max(at.since, self._excused_until)
-            if at.grown and still > limit:
+            since = max(at.since, self._excused_until)
+            still = now - since
+            if still > limit and at.until is not None and at.until - since >= limit / 2:
                 return (
                     f"{topic}[{partition}] stands still at offset {at.position} for {still:.0f} s while more comes in"
                 )

@@ -99,6 +99,27 @@ def test_a_position_that_stands_still_while_more_comes_is_a_fault(health: Health
     assert move(health, clock, 3, 7, 15) == "due[3] stands still at offset 7 for 61 s while more comes in"
 
 
+@pytest.mark.parametrize("left", [1, 40])
+def test_what_is_never_read_is_no_standing_still(health: Health, clock: Clock, left: int) -> None:
+    """The marker of a transaction, or the records of one that was aborted, lie behind the last record for ever."""
+    assert move(health, clock, 0, 7, 7) is None
+    assert move(health, clock, 1, 7, 7 + left) is None
+    assert move(health, clock, 3_600, 7, 7 + left) is None
+    assert move(health, clock, 1, 9 + left, 10 + left) is None
+
+
+def test_the_time_in_which_a_server_was_away_is_no_standing_still(health: Health, clock: Clock) -> None:
+    """What comes in after its return must come in for as long as what came in before."""
+    assert move(health, clock, 0, 7, 9) is None
+    assert move(health, clock, 1, 7, 12) is None
+    assert move(health, clock, 40, 7, 15) is None
+    health.away("Kafka", True)
+    health.away("Kafka", False)
+    assert move(health, clock, 10, 7, 18) is None
+    assert move(health, clock, 51, 7, 18) is None
+    assert move(health, clock, 1, 7, 21) is not None
+
+
 def test_a_quiet_partition_may_stand_still(health: Health, clock: Clock) -> None:
     """Nothing new is no fault however long it lasts, also where the last offset holds no record; and the time counts
     from when more comes."""
