@@ -75,7 +75,7 @@ def audit_for_ever(settings: Settings, wanted: Wanted) -> None:
 def _config(settings: Settings, wanted: Wanted) -> AuditConfig:
     config = replace(
         _system(settings, wanted.metrics),
-        since=_since(wanted.since),
+        since=since_option(wanted.since),
         tolerance_seconds=wanted.tolerance,
         interval_seconds=wanted.interval,
         retention_days=settings.journal_retention_days,
@@ -96,7 +96,12 @@ def _system(settings: Settings, metrics: tuple[str, ...]) -> AuditConfig:
     return AuditConfig(kafka, found.database_url, Naming(found.topic_prefix), metrics=metrics or journals)
 
 
-def _since(text: str | None) -> int | None:
+def since_option(text: str | None) -> int | None:
+    """The moment of `--since`, in milliseconds since the epoch.
+
+    Raises:
+        AskError: it is no RFC 3339 time with an offset.
+    """
     if text is None:
         return None
     try:

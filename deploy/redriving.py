@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from deploy import logs, running
-from deploy.auditing import _since
+from deploy.auditing import since_option
 from deploy.configuration import load_configuration
 from deploy.people import AskError
 from deploy.settings import Settings, load
@@ -59,7 +59,7 @@ def redrive(
         reasons=frozenset(reasons),
         topics=frozenset(topics),
         recipient=recipient,
-        since=_since(since),
+        since=since_option(since),
         rate=rate,
         limit=limit,
         understood=as_today(load_configuration(folder).ladders),

@@ -80,7 +80,7 @@ NOTIFICATIONS = Topic(
     "delete",
     7 * DAY_MS,
     (r.Notify.TYPE, r.PutRecipient.TYPE, r.EraseRecipient.TYPE, r.Redrive.TYPE),
-    "outbox relay",
+    "outbox relay, `rung redrive`",
     "processor",
 )
 RESOLUTIONS = Topic(

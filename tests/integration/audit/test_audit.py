@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from prometheus_client import CollectorRegistry, start_http_server
@@ -144,6 +145,18 @@ def test_a_real_history_is_clean(traces: Traces) -> None:
     assert report.checked == {"events": events, "notifications": 3, "outbox_rows": 5, "journal_rows": events}
     assert (report.open, report.waiting, report.notes) == (1, 0, [])
     assert json.loads(report.json())["violations"] == dict.fromkeys(Rule, 0)
+
+
+def test_the_auditors_role_suffices(traces: Traces) -> None:
+    """A login that is only `rung_auditor` finds the same, and may change nothing."""
+    traces.write_journal()
+    url = traces.config.database_url
+    url += ("&" if "?" in url else "?") + "options=-c%20role%3Drung_auditor"
+    report = traces.audit(database_url=url)
+    assert report.clean
+    assert report.checked == traces.audit().checked
+    with psycopg.connect(url) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("DELETE FROM rung.outbox")
 
 
 @pytest.mark.parametrize("rule", IN_THE_TOPIC)
