@@ -24,6 +24,7 @@ from confluent_kafka import (
 )
 
 from processor.delivery.config import DeliveryConfig
+from processor.delivery.hearing import INTERVAL_MS, Hearing
 from schemas.topics import DELIVERIES, OUTCOMES, RECIPIENTS, RESOLUTIONS, Topic
 
 GROUP = "rung-deliver"
@@ -81,8 +82,14 @@ class Source:
         self._catalogue = {config.naming(topic): topic for topic in TOPICS}
         self._batch: list[Message] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="consumer")
-        self._consumer = Consumer(_settings(config))
+        self._hearing = Hearing()
+        self._consumer = Consumer({**_settings(config), "stats_cb": self._hearing.take})
         self.partitions = 0
+
+    @property
+    def heard_at(self) -> float:
+        """The moment, on the monotonic clock in seconds, up to which the brokers of the partitions were heard."""
+        return self._hearing.heard_at
 
     async def start(self) -> None:
         """Join the group.
@@ -313,6 +320,7 @@ def _settings(config: DeliveryConfig) -> dict[str, str | int | bool]:
         "heartbeat.interval.ms": min(3_000, config.session_timeout_ms // 3),
         # A partition that is resumed or new waits for the fetch under way; this is how long that may be.
         "fetch.wait.max.ms": 100,
+        "statistics.interval.ms": INTERVAL_MS,
         # Claims carry data of up to a megabyte; the memory for what is fetched ahead is bounded here.
         "queued.max.messages.kbytes": 16_384,
     }

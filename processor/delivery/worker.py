@@ -45,8 +45,10 @@ from schemas.topics import DELIVERIES, RECIPIENTS
 STALL_SECONDS = 1.0
 """The loop reads at least ten times a second. After a gap of this length (the process or its machine was stopped, or
 starved) what it knows of resolutions is old, and no call is made on it..."""
+SILENCE_SECONDS = 2.0
+"""...nor while Kafka has not been heard for so long, which shows within half a second more..."""
 TRUST_SECONDS = 1.0
-"""...until it has read for so long again: what came meanwhile lies ready at the client."""
+"""...until it has read for so long again: what came meanwhile lies ready at the client, or is fetched at once."""
 HOUSEKEEPING_MS = 1_000
 LOOK_MS = 500
 FLUSH_SHARE = 0.2
@@ -82,7 +84,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._assigned = False
         self._stopping = False
-        self._heard_at = self._trusted_from = time.monotonic()
+        self._turned_at = self._trusted_from = time.monotonic()
         self._next_commit = self._next_housekeeping = self._next_look = 0
         self._source = Source(config, self, loop)
         self._publisher = Publisher(config.kafka, config.naming, loop)
@@ -108,7 +110,7 @@ class Worker:
                 self._trusts()
                 for message in messages:
                     self._read(message)
-                self._heard_at = time.monotonic()
+                self._turned_at = time.monotonic()
                 self._pump()
                 self._tick(now_ms())
                 failure = self._failure or self._publisher.failure
@@ -242,9 +244,11 @@ class Worker:
     def _trusts(self) -> bool:
         """Whether what is known of resolutions and recipients is fresh enough to call on."""
         now = time.monotonic()
-        if now - self._heard_at > STALL_SECONDS:
-            self._heard_at, self._trusted_from = now, now + TRUST_SECONDS
-            _log.warning("stalled", holding_calls_seconds=TRUST_SECONDS)
+        stalled = now - self._turned_at > STALL_SECONDS
+        if stalled or now - self._source.heard_at > SILENCE_SECONDS:
+            if now >= self._trusted_from:
+                _log.warning("holding_calls", reason="stalled" if stalled else "kafka_silent")
+            self._turned_at, self._trusted_from = now, now + TRUST_SECONDS
         return now >= self._trusted_from
 
     def _pump(self) -> None:
@@ -290,7 +294,7 @@ class Worker:
         if now > delivery.claim_deadline:
             return self._unclaimed(delivery, "deadline", now)
         if not self._trusts():
-            # It had been taken out to be called when the process stood still: the processor decides afresh.
+            # It had been taken out to be called when what is known became old: the processor decides afresh.
             return self._unclaimed(delivery, "stalled", now)
         reason = self._guard.verdict(claim.partition, delivery)
         if reason is None and delivery.expires_at <= now:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
 from deploy.local.ports import HOST, free_port
@@ -28,6 +28,9 @@ class Proxy:
         self._open: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._tear: tuple[int, asyncio.Event] | None = None
+        self._open_for_new = True
+        self._flows = asyncio.Event()
+        self._flows.set()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -43,6 +46,26 @@ class Proxy:
     def cut(self) -> int:
         """Reset every connection, on both sides; returns how many there were. New ones are served at once."""
         return self._run(self._cut())
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Let nothing through, in either direction, while connections stay as they are: a network that leads nowhere.
+        Afterwards what was held back arrives."""
+        self._loop.call_soon_threadsafe(self._flows.clear)
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._flows.set)
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Reset every connection, and each new one at once: a server that is down."""
+        self._open_for_new = False
+        try:
+            self.cut()
+            yield
+        finally:
+            self._open_for_new = True
 
     def tear(self, at_least: int, timeout: float) -> None:
         """Of the next piece of at least so many bytes that a client sends, let half through, then reset all.
@@ -85,6 +108,9 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if not self._open_for_new:
+            writer.transport.abort()
+            return
         self._tasks.add(task)
         try:
             there_reader, there = await asyncio.open_connection(HOST, self.target)
@@ -107,6 +133,7 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, torn: bool) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
+                await self._flows.wait()
                 if torn and self._tear is not None and len(data) >= self._tear[0]:
                     writer.write(data[: len(data) // 2])
                     self._tear[1].set()

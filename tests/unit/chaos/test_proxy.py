@@ -89,3 +89,18 @@ def test_a_torn_piece_arrives_by_half(received: tuple[int, list[bytes]]) -> None
     (data,) = eventually(lambda: got)
     assert data.startswith(b"small")
     assert (len(data) - 5) % (2 * SIZE) != 0
+
+
+def test_a_silent_network_holds_back_what_is_sent(received: tuple[int, list[bytes]]) -> None:
+    """Nothing arrives and nobody is cut off while it lasts; afterwards everything does."""
+    port, got = received
+    with Proxy(port) as proxy, closing(connected(proxy)) as client:
+        with proxy.silent():
+            client.sendall(b"hello?")
+            client.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                client.recv(1)
+            assert not any(got)
+        client.shutdown(socket.SHUT_WR)
+    (data,) = eventually(lambda: got)
+    assert data == b"hello?"
