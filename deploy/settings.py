@@ -93,10 +93,10 @@ class Settings(BaseSettings):
 
     @property
     def client(self) -> dict[str, str]:
-        """The librdkafka settings that every client starts from."""
+        """The librdkafka settings that every client starts from; `RUNG_KAFKA_CONFIG` may change them."""
         if not self.kafka:
             raise SettingsError("RUNG_KAFKA is not set: give Kafka's bootstrap servers, such as 127.0.0.1:9092")
-        return {**self.kafka_config, "bootstrap.servers": self.kafka}
+        return {**_CLIENT, **self.kafka_config, "bootstrap.servers": self.kafka}
 
     @property
     def database(self) -> str:
@@ -105,6 +105,10 @@ class Settings(BaseSettings):
         if not url:
             raise SettingsError("RUNG_DATABASE_URL is not set: give PostgreSQL's address, postgresql://…")
         return url
+
+
+# Kafka is back for us when the client has asked again: its own ten seconds between two tries are too long for that.
+_CLIENT = {"reconnect.backoff.max.ms": "1000"}
 
 
 def load() -> Settings:
