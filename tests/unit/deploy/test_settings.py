@@ -72,9 +72,16 @@ def test_values_are_read_and_frozen(env: pytest.MonkeyPatch) -> None:
     env.setenv("RUNG_PARTITIONS", "4")
     env.setenv("RUNG_KAFKA_CONFIG", '{"sasl.password": "p"}')
     settings = load()
-    assert (settings.partitions, settings.client) == (4, {"sasl.password": "p", "bootstrap.servers": "a:1"})
+    assert settings.partitions == 4
+    assert settings.client == {
+        "sasl.password": "p",
+        "bootstrap.servers": "a:1",
+        "reconnect.backoff.max.ms": "1000",
+    }
     with pytest.raises(ValueError, match="frozen"):
         settings.partitions = 5
+    env.setenv("RUNG_KAFKA_CONFIG", '{"reconnect.backoff.max.ms": "5000"}')
+    assert load().client["reconnect.backoff.max.ms"] == "5000"
 
 
 def test_secrets_are_masked() -> None:
