@@ -77,6 +77,9 @@ class DeadReason(StrEnum):
     KEY_NOT_UTF8 = "key_not_utf8"
     KEY_MISMATCH = "key_mismatch"
     """The record's key is not the recipient that its value names."""
+    WRONG_PARTITION = "wrong_partition"
+    """The record lies where its key does not belong: its producer uses another partitioner. What is known of the
+    recipient is elsewhere."""
     NULL_VALUE = "null_value"
     MISSING_HEADER = "missing_header"
     BAD_HEADER = "bad_header"

@@ -18,8 +18,10 @@ from schemas import records as r
 from schemas.codec import AnyRecord, Decoded, decode, encode
 from schemas.dead_letters import SET_ASIDE_AT_HEADER
 from schemas.errors import DecodeError
+from schemas.partitioner import partition_of
 from schemas.reasons import DeadReason
 from schemas.state import Ladder
+from schemas.topics import PARTITIONER
 
 KIB = 1024
 MAX_NOTIFY_BYTES = 1024 * KIB
@@ -53,6 +55,7 @@ def read(record: InputRecord, ladders: Mapping[str, Ladder]) -> Event:
     """
     decoded = decode(record.topic, record.key, record.value, record.headers)
     _check_size(decoded.record, len(record.value or b""))
+    _check_place(record)
     return _event(decoded, ladders, _set_aside_at(record))
 
 
@@ -88,6 +91,17 @@ def _set_aside_at(record: InputRecord) -> int | None:
     if not text.isdigit() or len(text) > _MOMENT_DIGITS:
         raise DecodeError(DeadReason.BAD_HEADER, f"{SET_ASIDE_AT_HEADER} is no moment in milliseconds")
     return int(text)
+
+
+def _check_place(record: InputRecord) -> None:
+    """Refuse what another partitioner put here. The recipient's state is in another partition: a request would begin a
+    second one beside it, and a resolution would stop nothing."""
+    if record.partitions is None or record.key is None:
+        return
+    place = partition_of(record.key, record.partitions)
+    if place != record.partition:
+        detail = f"the key belongs in partition {place} of {record.partitions}; its producer must use {PARTITIONER}"
+        raise DecodeError(DeadReason.WRONG_PARTITION, detail)
 
 
 def _check_size(record: AnyRecord, received: int) -> None:

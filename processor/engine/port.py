@@ -33,6 +33,8 @@ class InputRecord:
     key: bytes | None
     value: bytes | None
     headers: RawHeaders | None
+    partitions: int | None = None
+    """How many partitions the topic has; None where a record's place says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class QuixEngine:
         self._handler = handler
         self._metrics = metrics
         self._inputs: Mapping[str, Topic] = {config.naming(topic): topic for topic in PROCESSOR_INPUTS}
-        ensure_changelog(config, self._inputs)
+        self._partitions = ensure_changelog(config, self._inputs)
         self._app = application(config, self._set_aside)
         self._frame = self._app.joined(self._inputs)
         self._frame.update(self._process, metadata=True)
@@ -90,7 +90,8 @@ class QuixEngine:
     def _process(self, value: bytes | None, key: bytes | None, timestamp: int, headers: RawHeaders | None) -> None:
         context = message_context()
         topic = self._inputs[context.topic]
-        record = InputRecord(topic, context.partition, context.offset, timestamp, key, value, headers)
+        where = (topic, context.partition, context.offset, timestamp)
+        record = InputRecord(*where, key, value, headers, self._partitions)
         transaction = self._context.checkpoint.get_store_transaction(self._frame.stream_id, record.partition)
         self._config.at("processor.decide.before")
         self._write(self._handler.handle(record, _Store(transaction)))

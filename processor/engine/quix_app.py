@@ -171,8 +171,8 @@ def application(config: ProcessorConfig, on_bad_message: OnBadMessage) -> Proces
     return made
 
 
-def ensure_changelog(config: ProcessorConfig, inputs: Iterable[str], timeout: float = 30.0) -> str:
-    """Create the topic that holds the state, if it is missing, and return its name.
+def ensure_changelog(config: ProcessorConfig, inputs: Iterable[str], timeout: float = 30.0) -> int:
+    """Create the topic that holds the state, if it is missing, and return how many partitions the inputs have.
 
     Raises:
         EngineError: an input is missing, or the inputs differ in their number of partitions.
@@ -188,7 +188,7 @@ def ensure_changelog(config: ProcessorConfig, inputs: Iterable[str], timeout: fl
     if len(set(counts.values())) != 1:
         raise EngineError(f"the inputs must have the same number of partitions, and have {counts}")
     if changelog in existing:
-        return changelog
+        return counts[names[0]]
     replicas = max(len(existing[name].partitions[0].replicas) for name in names)
     new = NewTopic(changelog, counts[names[0]], replication_factor=replicas, config=CHANGELOG_CONFIG)
     future = admin.create_topics([new], operation_timeout=timeout)[changelog]
@@ -202,7 +202,7 @@ def ensure_changelog(config: ProcessorConfig, inputs: Iterable[str], timeout: fl
         if time.monotonic() > deadline:
             raise EngineError(f"topic {changelog} was created and is not to be seen after {timeout} s")
         time.sleep(0.05)
-    return changelog
+    return counts[names[0]]
 
 
 def _consumer_settings(config: ProcessorConfig) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-PRODUCER_SETTINGS = {
+PRODUCER_SETTINGS: dict[str, Any] = {
     "partitioner": "murmur2_random",
     "enable.idempotence": True,
     "acks": "all",
@@ -86,6 +87,7 @@ def produce(
     ],
     timeout: float = 15.0,
     partition: int | None = None,
+    partitioner: str = PRODUCER_SETTINGS["partitioner"],
 ) -> list[Record]:
     """Write `(key, value)` or `(key, value, headers)` records and return them as they were acknowledged, in order.
 
@@ -105,7 +107,7 @@ def produce(
 
         return on_delivery
 
-    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER_SETTINGS})
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER_SETTINGS, "partitioner": partitioner})
     where = {} if partition is None else {"partition": partition}
     for index, (key, value, *rest) in enumerate(records):
         given = rest[0] if rest else {}

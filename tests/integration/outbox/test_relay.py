@@ -12,12 +12,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from relay.outbox import queries
 from schemas import codec
 from schemas.ids import notification_id
+from schemas.partitioner import partition_of
 from schemas.records import EraseRecipient, Notify, PutRecipient, Resolve
 from schemas.topics import NOTIFICATIONS, RESOLUTIONS
 from tests.integration.outbox.conftest import Outbox
 from tests.support.eventually import eventually
 from tests.support.kafka import Record
-from tests.support.murmur2 import partition_of
 
 NOTIFY = "SELECT rung.notify(%s, 'order_shipped', '{}', %s)"
 

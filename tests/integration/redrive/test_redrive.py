@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from relay.redrive.judgement import Refusal
 from relay.redrive.service import RedriveError, Summary, run
 from schemas import records as r
 from schemas.dead_letters import REDRIVES_HEADER, DeadLetter
+from schemas.envelope import Envelope, to_headers
+from schemas.partitioner import partition_of
 from schemas.profile import Profile
 from schemas.reasons import DeadReason
 from schemas.topics import (
@@ -34,7 +36,10 @@ from schemas.topics import (
     Naming,
     Topic,
 )
+from tests.support.bad_records import bad_records
 from tests.support.engine import LADDERS, KafkaUnderTest, notify, raw
+from tests.support.eventually import eventually
+from tests.support.header_names import send_with_header_name
 from tests.support.kafka import produce, read_all
 
 
@@ -132,6 +137,44 @@ def _newest(letter: Any, redrives: int) -> bool:
     return letter.header(REDRIVES_HEADER) == str(redrives)
 
 
+def test_what_another_partitioner_put_elsewhere_goes_back_to_its_place(processor: KafkaUnderTest) -> None:
+    """A producer with librdkafka's own default: what lies where its key does not belong is one dead letter and begins
+    no second state; put back, each notification is accepted once and each resolution ends its ladder."""
+    people = [f"p{number}" for number in range(16)]
+    reachable = [r.PutRecipient(recipient=p, profile=Profile(addresses={"email": f"{p}@example.test"})) for p in people]
+    processor.send(NOTIFICATIONS, [raw(put, f"put-{put.recipient}") for put in reachable])
+    strays = _strays(processor, NOTIFICATIONS, [notify(p, "k") for p in people])
+    assert 0 < len(strays) < len(people)
+    processor.written(DELIVERIES, len(people) - len(strays))
+    answers: list[r.Resolve] = [r.Resolve(recipient=p, dedup_key="k", resolution="paid") for p in people]
+    assert _strays(processor, RESOLUTIONS, answers) == strays
+    letters = processor.written(DEAD_LETTERS, 2 * len(strays))
+    told = Counter((x.key, x.header("rung_dl_topic"), x.header("rung_dl_reason")) for x in letters)
+    assert told == {(key, name, "wrong_partition"): 1 for key in strays for name in ("notifications", "resolutions")}
+    assert redrive(processor).back == {"wrong_partition": 2 * len(strays)}
+    for kind in ("accepted", "resolved"):
+        eventually(lambda k=kind: _about(processor, k) == dict.fromkeys(people, 1), describe=f"{kind} once each")  # type: ignore[misc]
+    assert len(processor.written_now(DEAD_LETTERS)) == 4 * len(strays), "the letters and their marks"
+
+
+def _strays(processor: KafkaUnderTest, topic: Topic, records: Sequence[r.Notify | r.Resolve]) -> set[bytes]:
+    """Write as such a producer does; the keys of what lies elsewhere than in its key's place."""
+    now = round(time.time() * 1000)
+    rows = []
+    for record in records:
+        key, value, _ = raw(record, "")
+        envelope = Envelope(f"{topic.name}-{record.recipient}", record.TYPE, "/test", now)
+        rows.append((key, value, dict(to_headers(envelope))))
+    placed = produce(processor.bootstrap, processor.naming(topic), rows, partitioner="consistent_random")
+    return {x.key for x in placed if x.key is not None and x.partition != partition_of(x.key, 2)}
+
+
+def _about(processor: KafkaUnderTest, kind: str) -> dict[str, int]:
+    """Whom the notification events of a type are about."""
+    events = processor.written_now(DELIVERY_EVENTS)
+    return Counter(e.event.recipient for e in events if e.header("ce_type") == f"rung.notification.{kind}")
+
+
 class Topics:
     """The catalogue without services."""
 
@@ -183,6 +226,32 @@ def test_filters_leave_the_rest_for_later(topics: Topics) -> None:
     ):
         assert run(topics.config(**options), never).back.total() == number, options
     assert topics.back() == {b"p0": 1, b"p1": 1, b"p2": 1, b"old0": 1}
+
+
+def test_what_is_no_letter_or_reads_no_better_stays_and_ends_nothing(topics: Topics) -> None:
+    """Whatever lies in `dead-letters`, with our marks or without: counted by why it stays, and the next run finds
+    the same and nothing more; what can go back behind it goes back, once."""
+    good = r.Resolve(recipient="ada", dedup_key="k", resolution="paid")
+    table = bad_records(good)
+    marks = DeadLetter(DeadReason.BAD_FIELD, "", RESOLUTIONS.name, 0, 0, "test", round(time.time() * 1000))
+    rows = [record for _, record in table.values()]
+    rows += [(key, value, _marked(marks, headers)) for _, (key, value, headers) in table.values()]
+    for name, text in (("at", b"soon"), ("at", b"\xff"), ("topic", b"\xff"), ("topic", b"elsewhere")):
+        key, value, headers = raw(good, "odd")
+        rows.append((key, value, {**_marked(marks, headers), f"rung_dl_{name}": text}))
+    produce(topics.bootstrap, topics.naming(DEAD_LETTERS), rows)
+    send_with_header_name(topics.bootstrap, topics.naming(DEAD_LETTERS), b"ada", b"{}", b"\xff")
+    topics.set_aside(1)
+    stays = Counter({("", Refusal.UNMARKED, ""): len(table) + 3, ("bad_field", Refusal.UNMARKED, ""): 2})
+    stays.update(("bad_field", Refusal.STILL_BAD, reason) for reason, _ in table.values())
+    first, second = (run(topics.config(rate=1000.0), threading.Event()) for _ in range(2))
+    assert (first.refused, first.back) == (stays, {"not_json": 1})
+    assert (second.refused, second.back.total(), second.done_before) == (stays, 0, 1)
+    assert topics.back() == {b"p0": 1}
+
+
+def _marked(marks: DeadLetter, headers: Mapping[str, str | bytes]) -> dict[str, bytes]:
+    return {n: v or b"" for n, v in marks.headers([(n, _b(v)) for n, v in headers.items()])}
 
 
 def test_the_rate_is_kept_and_a_stop_hands_over(topics: Topics) -> None:

@@ -1,9 +1,9 @@
 """A key's partition on a real Kafka: what our producers do is what a Java service does."""
 
 from schemas.codec import encode_key
+from schemas.partitioner import partition_of
 from schemas.topics import PARTITIONER
 from tests.support.kafka import PRODUCER_SETTINGS, create_topics, produce
-from tests.support.murmur2 import partition_of
 
 RECIPIENTS = [
     "a",

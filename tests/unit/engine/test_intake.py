@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from processor.domain.model import Event, NotifyReceived, RecipientErased, RecipientPut, ResolutionReceived, WokeUp
@@ -10,6 +12,7 @@ from processor.engine.port import InputRecord
 from schemas import records as r
 from schemas.codec import AnyRecord
 from schemas.errors import DecodeError
+from schemas.partitioner import partition_of
 from schemas.profile import Profile
 from schemas.reasons import DeadReason
 from schemas.topics import DUE, NOTIFICATIONS, RESOLUTIONS, Topic
@@ -40,6 +43,23 @@ def test_each_record_becomes_its_event() -> None:
     ]
     for topic, value, event in expected:
         assert intake.read(record(topic, value), LADDERS) == event
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 12])
+def test_a_record_is_read_only_where_its_key_belongs(partitions: int) -> None:
+    """Whatever it says: in every other partition it is set aside, and where records have no place it is read."""
+    for number in range(40):
+        asked = record(RESOLUTIONS, r.Resolve(recipient=f"p{number}", dedup_key="k", resolution="paid"))
+        intake.read(asked, LADDERS)
+        place = partition_of(asked.key or b"", partitions)
+        for partition in range(partitions):
+            lies = dataclasses.replace(asked, partition=partition, partitions=partitions)
+            if partition == place:
+                assert isinstance(intake.read(lies, LADDERS), ResolutionReceived)
+                continue
+            with pytest.raises(DecodeError, match=f"belongs in partition {place} of {partitions}") as raised:
+                intake.read(lies, LADDERS)
+            assert raised.value.reason is DeadReason.WRONG_PARTITION
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from schemas.codec import encode_key
+from schemas.partitioner import murmur2, partition_of
 from schemas.topics import PARTITIONER
-from tests.support.murmur2 import murmur2, partition_of
 
 # Apache Kafka's own vectors (clients, UtilsTest.testMurmur2).
 JAVA = {

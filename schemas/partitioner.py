@@ -1,6 +1,8 @@
-"""Java's murmur2 and Kafka's default partitioner, written from their definition, to judge what the client does."""
+"""Where a record of a recipient belongs: Kafka's default partitioner, as every Java client computes it.
 
-from __future__ import annotations
+The writers leave the choice to their client library (`topics.PARTITIONER`). A reader uses this to notice a record that
+another program put elsewhere: it would be decided against a state in which nothing is known of its recipient.
+"""
 
 _M, _MASK = 0x5BD1E995, 0xFFFFFFFF
 
@@ -21,5 +23,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key that is not null: the hash made positive, modulo the number of partitions."""
+    """The partition of a key that is not null: the hash without its sign bit, modulo the number of partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
