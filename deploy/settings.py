@@ -81,6 +81,13 @@ class Settings(BaseSettings):
     )
     maven_repository: str = Field(default="", description="a mirror to download Kafka's jars from")
 
+    @field_validator("kafka_config")
+    @classmethod
+    def _leaves_what_promises_rest_on(cls, value: dict[str, str]) -> dict[str, str]:
+        if found := sorted(_FIXED & value.keys()):
+            raise ValueError(f"may not set {', '.join(found)}: the services' promises rest on their own values")
+        return value
+
     @field_validator("config_dir", "state_dir")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
@@ -109,6 +116,24 @@ class Settings(BaseSettings):
 
 # Kafka is back for us when the client has asked again: its own ten seconds between two tries are too long for that.
 _CLIENT = {"reconnect.backoff.max.ms": "1000"}
+
+
+_FIXED = frozenset(
+    {
+        "acks",
+        "request.required.acks",
+        "enable.auto.commit",
+        "enable.idempotence",
+        "group.id",
+        "group.instance.id",
+        "isolation.level",
+        "partition.assignment.strategy",
+        "partitioner",
+        "transactional.id",
+    }
+)
+"""The services set these themselves. A value of the operator's would be passed over in silence, and whoever gives one
+(another partitioner, say, because other producers have it) expects what would not come."""
 
 
 def load() -> Settings:
@@ -162,6 +187,8 @@ def _fault(error: ErrorDetails) -> str:
             problem = f"must be more than {limits['gt']:g}"
         case "string_pattern_mismatch":
             problem = f"is none of {', '.join(str(limits['pattern']).strip('^$()').split('|'))}"
+        case "value_error":
+            problem = str(limits["error"])
         case _:
             problem = f"is not taken: {error['msg']}"
     return f"{PREFIX}{name}: {value} {problem}"

@@ -56,6 +56,11 @@ def test_a_secret_for_the_channels_may_have_our_prefix(env: pytest.MonkeyPatch) 
         ("RUNG_SHUTDOWN_SECONDS", "soon", "'soon' is no number"),
         ("RUNG_LOG_LEVEL", "loud", "'loud' is none of debug, info, warning, error"),
         ("RUNG_KAFKA_CONFIG", '{"sasl.password": hunter2', "the value is no JSON object"),
+        (
+            "RUNG_KAFKA_CONFIG",
+            '{"partitioner": "consistent_random", "acks": "1", "sasl.password": "hunter2"}',
+            "the value may not set acks, partitioner: the services' promises rest on their own values",
+        ),
     ],
 )
 def test_a_bad_value_names_its_variable(env: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
