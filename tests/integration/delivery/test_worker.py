@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable
+from email.utils import formatdate, parsedate_to_datetime
 
 import pytest
 from msgspec.structs import replace
 
+from processor.delivery.channels.http_answers import PAUSE_MS
 from processor.delivery.outcomes import plain
+from schemas.partitioner import partition_of
 from schemas.profile import Profile
 from schemas.records import OutcomeKind, RecipientProfile, Resolve
 from schemas.topics import DEAD_LETTERS, DELIVERIES, OUTCOMES, RECIPIENTS, RESOLUTIONS
@@ -123,25 +127,64 @@ def test_past_its_deadline_or_expiry_a_claim_is_not_called(make_stage: MakeStage
     assert sink.calls() == []
 
 
-@pytest.mark.parametrize("retry_after", ["1", "1.2"])
+@pytest.mark.parametrize("form", ["1", "1.2", "date", None])
 def test_no_call_inside_the_window_that_a_provider_asks_for(
-    make_stage: MakeStage, sink: Sink, retry_after: str
+    make_stage: MakeStage, sink: Sink, form: str | None
 ) -> None:
-    """429 with Retry-After closes the provider for everyone, and what waits goes out after it."""
+    """429 closes the provider for everyone for as long as it says, in whatever form, or else for a second; what waits
+    goes out afterwards."""
     stage = make_stage(concurrency=1)
-    sink.answer({"match": {}, "per": "rule", "answers": [{"status": 429, "retry_after": retry_after}]})
+    # A date has whole seconds, and the worker has yet to start.
+    text = formatdate(time.time() + 15, usegmt=True) if form == "date" else form
+    sink.answer({"match": {}, "per": "rule", "answers": [{"status": 429, "retry_after": text}]})
     claims = [delivery(f"person-{n}") for n in range(12)]
     with stage.worker() as registry:
         stage.deliver(*claims)
         outcomes = stage.outcomes(12)
         assert value(registry, "rung_delivery_provider_paused", provider="push") in (0, 1)
-    wait_ms = round(float(retry_after) * 1000)
     first, *others = sink.calls()
     assert first["status"] == 429
-    assert min(call["at"] for call in others) >= first["at"] + wait_ms
-    failed = [o for o in outcomes if o.outcome is OutcomeKind.FAILED]
-    assert [(o.reason, o.retry_after_ms) for o in failed] == [("http_429", wait_ms)]
+    (failed,) = [o for o in outcomes if o.outcome is OutcomeKind.FAILED]
+    assert failed.reason == "http_429"
+    if form == "date":
+        until = parsedate_to_datetime(str(text)).timestamp() * 1000
+        assert abs(failed.at + (failed.retry_after_ms or 0) - until) < 1_000
+    else:
+        assert failed.retry_after_ms == (None if form is None else round(float(form) * 1000))
+        until = first["at"] + (PAUSE_MS if form is None else round(float(form) * 1000))
+    assert min(call["at"] for call in others) >= until
     assert len(others) == 11
+
+
+def test_each_worker_keeps_the_window_that_it_was_told(make_stage: MakeStage, sink: Sink) -> None:
+    """Two workers on one provider: each that is told to wait makes no further call inside the window, so there are no
+    more refusals than workers, and all the rest goes out after it."""
+    stage = make_stage(concurrency=1)
+    claims = [delivery(f"person-{n}") for n in range(24)]
+    with stage.worker(instance_id="one") as one, stage.worker(instance_id="two") as two:
+        eventually(
+            lambda: [value(registry, "rung_delivery_partitions") for registry in (one, two)] == [2, 2],
+            timeout=40,
+            describe="the partitions to be shared",
+        )
+        refusal = {"status": 429, "retry_after": "3"}
+        sink.answer({"match": {}, "per": "rule", "answers": [refusal, refusal]})
+        stage.deliver(*claims)
+        outcomes = stage.outcomes(24, timeout=40)
+    first, second, *others = sink.calls()
+    assert [first["status"], second["status"]] == [429, 429]
+    halves = [{o.recipient for o in outcomes if partition_of(o.recipient.encode(), 4) in share} for share in _SHARES]
+    told = [next(half for half in halves if call["recipient"] in half) for call in (first, second)]
+    assert told[0] is not told[1], "one refusal for each worker"
+    for refused, half in zip((first, second), told, strict=True):
+        later = [call for call in others if call["recipient"] in half]
+        assert later
+        assert min(call["at"] for call in later) >= refused["at"] + 3_000
+    assert len(others) == 22
+
+
+_SHARES = ((0, 1), (2, 3))
+"""Range assignment of four partitions to two workers."""
 
 
 def test_what_waits_for_a_closed_provider_past_its_deadline_is_handed_back(make_stage: MakeStage, sink: Sink) -> None:
@@ -197,15 +240,26 @@ def test_claims_that_another_worker_answered_are_not_called(make_stage: MakeStag
     ]
 
 
-def test_a_timeout_after_the_request_left_is_unknown(make_stage: MakeStage, sink: Sink) -> None:
-    """The outcome names the provider and its policy."""
-    stage = make_stage(timeout='"300ms"', unknown='"hold"')
+@pytest.mark.parametrize("policy", ["resend", "lookup", "hold"])
+def test_a_timeout_after_the_request_left_is_unknown(make_stage: MakeStage, sink: Sink, policy: str) -> None:
+    """The provider took it and fell silent: the outcome names it and its policy. What the processor asks for next has
+    the same key: sent again it is no second message, asked for it is found, and to be held it is not asked for."""
+    lookup = {"lookup_url": f'"{sink.url}/lookup/{{key}}"'} if policy == "lookup" else {}
+    stage = make_stage(timeout='"300ms"', unknown=f'"{policy}"', **lookup)
     sink.answer({"match": {}, "answers": [{"hang_ms": 1500}]})
+    claim = delivery("ada")
     with stage.worker():
-        stage.deliver(delivery("ada"))
+        stage.deliver(claim)
         (outcome,) = stage.outcomes(1)
-    assert (outcome.outcome, outcome.reason, outcome.unknown_policy) == ("unknown", "timeout", "hold")
-    assert outcome.provider == "push"
+        assert (outcome.outcome, outcome.reason, outcome.unknown_policy) == ("unknown", "timeout", policy)
+        assert (outcome.provider, outcome.key) == ("push", claim.key)
+        if policy != "hold":
+            sink.answer()
+            stage.deliver(replace(claim, claim=2, attempt=2, provider="push", lookup=policy == "lookup"))
+            again = stage.outcomes(2)[1]
+            assert (again.outcome, again.key, again.provider_ref) == ("sent", claim.key, "msg-1")
+    calls = [(call["key"], call["accepted"], call["repeat"]) for call in sink.calls()]
+    assert calls == [(claim.key, True, False), *([(claim.key, False, True)] if policy == "resend" else [])]
 
 
 def test_a_message_that_cannot_be_made_is_rejected_and_the_contact_lives(make_stage: MakeStage, sink: Sink) -> None:
