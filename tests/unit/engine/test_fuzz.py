@@ -12,7 +12,9 @@ from processor.domain.decide import decide
 from processor.engine.memory import MemoryEngine
 from schemas.codec import RECORDS, AnyRecord, decode, decode_state, encode, encode_key, encode_state
 from schemas.envelope import Envelope, to_headers
-from schemas.records import Delivery, Outcome
+from schemas.errors import DecodeError
+from schemas.reasons import DeadReason
+from schemas.records import Delivery, DeliveryEvent, Outcome
 from schemas.state import Ladder, LadderStep, RetryPolicy
 from schemas.topics import CATALOGUE, DEAD_LETTERS, PROCESSOR_INPUTS, RECIPIENTS, Topic
 from tests.support.recipient import NOON, identity
@@ -128,3 +130,49 @@ def test_any_bytes_are_decided_or_set_aside(
     )
     after = engine.send(good, "after")  # type: ignore[arg-type]
     assert any(item.record.key == b"bob" for item in after)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, value: bytes) -> bytes:
+    """A value with some bytes cut, put in, replaced or doubled: most are almost a record."""
+    start = draw(st.integers(0, len(value)))
+    end = draw(st.integers(start, min(len(value), start + 8)))
+    middle = draw(
+        st.binary(max_size=4)
+        | st.sampled_from([b"", b"null", b"-1", b"1e400", b'"', b"\xff", b"{", b"[[", b"9" * 30, value[start:end] * 2])
+    )
+    return value[:start] + middle + value[end:]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=60)
+@given(st.data())
+def test_damaged_records_in_the_middle_of_a_history(data: st.DataObject) -> None:
+    """On the state of any history: what the codec refuses is exactly one dead letter, byte for byte, with the codec's
+    reason, and leaves every state as it was; what it still can read is decided, and the state can be stored."""
+    engine = MemoryEngine(decide, LADDERS, start=NOON, quiet=True)
+    for number in range(data.draw(st.integers(1, 10))):
+        topic, record = data.draw(inputs())
+        assert not isinstance(record, DeliveryEvent)
+        headers: list[tuple[str, bytes | None]] = list(to_headers(Envelope(str(number), record.TYPE, "/t", NOON)))
+        key, value = encode_key(record.recipient), encode(record)
+        if data.draw(st.booleans()):
+            value = data.draw(damaged(value))
+        if data.draw(st.integers(0, 4)) == 0:
+            key = data.draw(damaged(key))
+        if data.draw(st.integers(0, 4)) == 0:
+            at = data.draw(st.integers(0, len(headers) - 1))
+            headers[at] = (headers[at][0], data.draw(st.none() | damaged(headers[at][1] or b"")))
+        before = engine.states
+        written = [item.record for item in engine.feed(topic, key, value, headers)]
+        refused: DeadReason | None = None
+        try:
+            decode(topic, key, value, headers)
+        except DecodeError as error:
+            refused = error.reason
+        if refused is not None:
+            (letter,) = written
+            assert (letter.topic, letter.key, letter.value) == (DEAD_LETTERS, key, value)
+            assert dict(letter.headers)["rung_dl_reason"] == refused.encode()
+            assert engine.states == before
+    for state in engine.states.values():
+        assert encode_state(decode_state(state)) == state
