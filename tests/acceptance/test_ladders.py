@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import time
+import urllib.error
+import urllib.request
+import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
+from schemas.envelope import Envelope, to_headers
+from schemas.ids import notification_id
+from tests.support.kafka import produce
 from tests.support.world import World
 
 
@@ -38,6 +47,8 @@ def test_a_resolution_stops_the_ladder(world: World, who: str, steps: int) -> No
     world.notify(who, key="k2", number=2)
     world.wait_for(who, "notification.finished", key="k2")
     assert len(world.calls(who)) == steps + 3
+    told = [event["step_no"] for event in world.events(who, "step.suppressed", key="k1")]
+    assert sorted(told) == list(range(steps, 3)), "each remaining step once"
 
 
 def test_a_resolution_before_its_notification_wins(world: World, who: str) -> None:
@@ -49,6 +60,73 @@ def test_a_resolution_before_its_notification_wins(world: World, who: str) -> No
     world.wait_for(who, "step.suppressed", count=3)
     assert world.wait_for(who, "notification.resolved")[0]["depth"] == 0
     assert world.calls(who) == []
+
+
+@pytest.mark.parametrize("order", ["before", "together", "after"])
+def test_a_resolution_around_the_acceptance_ends_the_same(world: World, who: str, order: str) -> None:
+    """In one transaction with its notification, before it in the same transaction, or as soon as it is committed:
+    resolved; no step but the first may have left, and every other one is suppressed once."""
+    world.put(who)
+    with psycopg.connect(world.where["database_url"]) as connection:
+        resolve = ("SELECT rung.resolve(%s, 'k1', 'done')", (who,))
+        if order == "before":
+            connection.execute(*resolve)
+        connection.execute("SELECT rung.notify(%s, 'payment', '{\"number\": 1}', 'k1')", (who,))
+        if order == "together":
+            connection.execute(*resolve)
+        connection.commit()
+        if order == "after":
+            connection.execute(*resolve)
+    world.wait_for(who, "notification.resolved")
+    # A later ladder runs past the times of the suppressed steps: by then they would have come.
+    world.notify(who, key="k2", number=2)
+    world.wait_for(who, "notification.finished", key="k2")
+    sent = [event["step_no"] for event in world.events(who, "step.sent", key="k1")]
+    suppressed = sorted(event["step_no"] for event in world.events(who, "step.suppressed", key="k1"))
+    assert (sent, suppressed) in [([], [0, 1, 2]), ([0], [1, 2])]
+    assert len(world.calls(who)) == len(sent) + 3
+    assert len(world.events(who, "notification.resolved")) == 1
+
+
+def test_a_refused_request_leaves_no_trace_of_its_key(world: World, who: str) -> None:
+    """Bad requests by SQL, by HTTP and in the topic itself, all with one key: the corrected one is accepted and sent,
+    the same again is its duplicate, and another body is a conflict."""
+    world.put(who)
+    with pytest.raises(psycopg.Error, match="kind"):
+        world.notify(who, kind="no-such-kind")
+    asked = {"recipient": who, "dedup_key": "k1", "data": {"number": 1}}
+    for wrong in ({"kind": "no-such-kind"}, {"kind": "slow", "data": 5}, {"kind": "slow", "expires_at": "soon"}):
+        assert _post(world, {**asked, **wrong}) == 422
+    identity = str(notification_id(who, "k1"))
+    payload = {**asked, "notification_id": identity, "kind": "slow"}
+    bad = [json.dumps({**payload, **wrong}).encode() for wrong in ({"kind": "no-such-kind"}, {"data": 5})]
+    rows = [(who, value, _headers(number)) for number, value in enumerate([*bad, json.dumps(payload).encode()[:-1]])]
+    produce(world.where["kafka"], "notifications", rows)
+    assert world.notify(who, kind="slow") == identity
+    world.wait_for(who, "step.sent")
+    assert _post(world, {**asked, "kind": "slow"}) in (200, 202)
+    world.wait_for(who, "notification.duplicate")
+    assert _post(world, {**asked, "kind": "slow", "data": {"number": 2}}) in (200, 202)
+    world.wait_for(who, "notification.conflict")
+    assert len(world.events(who, "notification.accepted")) == 1
+    assert len(world.calls(who)) == 1
+
+
+def _headers(number: int) -> dict[str, str | bytes]:
+    return dict(to_headers(Envelope(str(uuid.uuid4()), "rung.notify", "/test", round(time.time() * 1000) + number)))
+
+
+def _post(world: World, body: dict[str, Any]) -> int:
+    """The status of a request for a notification over HTTP."""
+    request = urllib.request.Request(
+        f"{world.where['api']}/v1/notifications", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
 
 
 def test_one_ladder_per_dedup_key(world: World, who: str) -> None:
