@@ -1,5 +1,6 @@
 """Reading `dead-letters` up to where it ended at the start: first the marks, then the letters."""
 
+import time
 from collections.abc import Iterator
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -10,6 +11,7 @@ from schemas.envelope import legible_headers
 from schemas.topics import DEAD_LETTERS
 
 TIMEOUT_SECONDS = 30.0
+RETRY_SECONDS = 0.2
 Place = tuple[int, int]
 
 
@@ -66,8 +68,19 @@ class Scan:
 
     def _bounds(self, partition: int) -> tuple[int, int]:
         at = TopicPartition(self._topic, partition)
-        low, high = self._consumer.get_watermark_offsets(at, timeout=TIMEOUT_SECONDS)
-        return low, high
+        give_up = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(at, timeout=TIMEOUT_SECONDS)
+                return low, high
+            except KafkaException as error:
+                # A leader that has just changed, or is just being found; the client does not ask again by itself.
+                code = error.args[0].code()
+                if code not in {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}:
+                    raise
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(RETRY_SECONDS)
 
     def _start(self, partition: int, since: int | None) -> int:
         if since is None:
