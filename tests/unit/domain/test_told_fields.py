@@ -19,6 +19,7 @@ def test_an_acceptance_tells_its_end_and_its_next_moment() -> None:
     player.put(REACHABLE)
     player.notify(using=ladder(("push", 5), ("chat", 10)))
     (accepted,) = player.events(EventType.ACCEPTED)
+    assert accepted.reason is Reason.ACCEPTED
     assert (accepted.next_due_at, accepted.expires_at) == (NOON + 5 * MINUTE, NOON + DAY)
     assert player.notification().order == 0
 
