@@ -23,7 +23,7 @@ _LOG = structlog.get_logger("rung.outbox")
 _KAFKA_LOG = logging.getLogger("rung.outbox.kafka")
 # The client warns of this setting of ours at each start.
 _KAFKA_LOG.addFilter(lambda line: "enable.gapless.guarantee is experimental" not in line.getMessage())
-_SETTINGS: Final[Mapping[str, str | int | bool]] = {
+SETTINGS: Final[Mapping[str, str | int | bool]] = {
     "enable.idempotence": True,
     # A record that fails for good breaks the producer, rather than let later ones of its partition pass.
     "enable.gapless.guarantee": True,
@@ -53,7 +53,7 @@ class Publisher:
     """Publishes records and calls back, from `send` or `poll`, once for each."""
 
     def __init__(self, kafka: Mapping[str, str], naming: Naming) -> None:
-        self._config: dict[str, Any] = {**kafka, **_SETTINGS, "error_cb": self._on_error, "logger": _KAFKA_LOG}
+        self._config: dict[str, Any] = {**kafka, **SETTINGS, "error_cb": self._on_error, "logger": _KAFKA_LOG}
         self._naming = naming
         self._halted = threading.Event()
         self._broken: str | None = None

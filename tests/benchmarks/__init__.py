@@ -1,0 +1,1 @@
+"""How fast each part is, as a ratio to an honest baseline taken in the same run. `python -m tests.benchmarks`."""
