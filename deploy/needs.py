@@ -7,6 +7,8 @@ from deploy.settings import Settings
 from processor.delivery.source import GROUP as DELIVER_GROUP
 from processor.delivery.source import TOPICS as DELIVER_TOPICS
 from processor.engine.config import changelog_name
+from processor.engine.config import transactional_id as processor_id
+from relay.delays.config import transactional_id as delays_id
 from relay.journal.consumer import GROUP as JOURNAL_GROUP
 from schemas.topics import (
     CATALOGUE,
@@ -46,6 +48,7 @@ _GROUPS = {
     "deliver": DELIVER_GROUP,
     "journal": JOURNAL_GROUP,
 }
+_TRANSACTIONAL_IDS = {"delays": delays_id, "processor": processor_id}
 READERS = tuple(_READS)
 """Services that go on from a stored position."""
 
@@ -67,6 +70,9 @@ def needs(service: str, settings: Settings) -> Needs:
         changelog=changelog_name(group, reads) if service == "processor" and group else None,
         database_url=settings.database if service in ("outbox", "journal", "api") else "",
         journal=service == "journal",
+        transactional_id=_TRANSACTIONAL_IDS[service](group, settings.instance_id)
+        if group and service in _TRANSACTIONAL_IDS
+        else None,
         instance=(settings.kafka, naming.prefix, service, settings.instance_id) if service in _ALONE else None,
         waits=service != "api",
     )

@@ -1,4 +1,5 @@
-"""Before a service starts: what it needs is there, and starting loses nothing. It looks and writes nothing.
+"""Before a service starts: what it needs is there, and starting loses nothing. It looks and changes nothing, but that
+it ends the transaction that an earlier process of the same instance left open.
 
 A server that does not answer is waited for; only an answer can refuse. The judgements are in `refusals`.
 """
@@ -14,7 +15,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
-from deploy import refusals
+from deploy import predecessor, refusals
 from deploy.health import Health
 from deploy.instances import Taken, take
 from deploy.probes import may_pass, quiet_admin, quiet_consumer
@@ -45,6 +46,8 @@ class Needs:
     database_url: str = field(default="", repr=False)
     journal: bool = False
     """Whether its positions are the journal's, in the database."""
+    transactional_id: str | None = None
+    """In whose transactions it commits them."""
     instance: tuple[str, ...] | None = None
     """What no other running process may have the same of."""
     waits: bool = True
@@ -112,6 +115,7 @@ def look_at_cluster(needs: Needs, admin: AdminClient) -> None:
     Raises:
         RefusedError: one of these. KafkaException, psycopg.Error: a server cannot be asked.
     """
+    _end_predecessor(needs, admin)
     # The positions come first: a replica that starts beside this one may create the changelog and commit in between.
     positions = stored_positions(needs, admin)
     counts = {name: len(found.partitions) for name, found in admin.list_topics(timeout=REQUEST_SECONDS).topics.items()}
@@ -122,6 +126,13 @@ def look_at_cluster(needs: Needs, admin: AdminClient) -> None:
         committed = any(position > 0 for position in positions.values())
         _refuse(refusals.bad_changelog(needs.changelog, needs.reads, counts, cleanup, committed=committed))
     _refuse(refusals.lost_records(needs.group or needs.service, lost(needs, admin, positions)))
+
+
+def _end_predecessor(needs: Needs, admin: AdminClient) -> None:
+    topics = admin.list_topics(timeout=REQUEST_SECONDS).topics
+    read = next((name for name in needs.reads if name in topics), None)
+    if needs.transactional_id is not None and needs.group is not None and read is not None:
+        predecessor.end(needs.kafka, needs.transactional_id, needs.group, (read, 0), REQUEST_SECONDS)
 
 
 def lost(needs: Needs, admin: AdminClient, positions: Mapping[Place, int]) -> list[Loss]:

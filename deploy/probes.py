@@ -39,7 +39,7 @@ PASSING = AWAY | {
 
 def may_pass(error: KafkaException | TimeoutError) -> bool:
     """Whether the same question may be answered later."""
-    return isinstance(error, TimeoutError) or error.args[0].code() in PASSING
+    return isinstance(error, TimeoutError) or error.args[0].code() in PASSING or bool(error.args[0].retriable())
 
 
 def quiet_admin(kafka: Mapping[str, str], seconds: float) -> AdminClient:

@@ -1,5 +1,6 @@
 """Create the topics of the catalogue on a cluster, and refuse a cluster whose topics would lose data."""
 
+import time
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
@@ -9,6 +10,8 @@ from confluent_kafka.cimpl import NewTopic
 from deploy.errors import CommandError
 from processor.engine.config import PROCESSOR_GROUP, changelog_name
 from schemas.topics import CATALOGUE, PROCESSOR_INPUTS, Naming, Topic
+
+LOOK_SECONDS = 0.05
 
 
 class TopicsError(CommandError, RuntimeError):
@@ -28,7 +31,7 @@ def topic_config(topic: Topic) -> dict[str, str]:
 def ensure_topics(
     kafka: Mapping[str, str], naming: Naming, *, partitions: int, replication_factor: int = 1, timeout: float = 30.0
 ) -> list[str]:
-    """Create what is missing of the catalogue and return the names that were created.
+    """Create what is missing of the catalogue, and return the names that were created once all can be used.
 
     `kafka` is a librdkafka client configuration with `bootstrap.servers`.
 
@@ -65,4 +68,25 @@ def ensure_topics(
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+    _wait_for_leaders(admin, frozenset(map(naming, missing)), timeout)
     return created
+
+
+def _wait_for_leaders(admin: AdminClient, names: frozenset[str], timeout: float) -> None:
+    """A topic that was created is known to the controller first: a service that starts at once would not find it."""
+    deadline = time.monotonic() + timeout
+    while True:
+        known = admin.list_topics(timeout=timeout).topics
+        waiting = [
+            name
+            for name in names
+            if name not in known or any(partition.leader < 0 for partition in known[name].partitions.values())
+        ]
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise TopicsError(
+                f"topics were created and have no leaders after {timeout:.0f} s: {', '.join(sorted(waiting))}; look at "
+                "the brokers and try again"
+            )
+        time.sleep(LOOK_SECONDS)

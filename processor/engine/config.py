@@ -61,6 +61,16 @@ class ProcessorConfig:
         """The consumer group, and the stem of the changelog's and the transactions' names."""
         return self.naming.prefix + PROCESSOR_GROUP
 
+    @property
+    def transactional_id(self) -> str:
+        """The producer's identity over restarts."""
+        return transactional_id(self.group, self.instance_id)
+
+
+def transactional_id(group: str, instance_id: str) -> str:
+    """The producer's identity over restarts, of one instance of a group."""
+    return f"{group}.{instance_id}"
+
 
 def changelog_name(group: str, inputs: Iterable[str]) -> str:
     """The topic that holds the state. quixstreams makes the name of the group and the inputs, so another set of inputs

@@ -225,7 +225,7 @@ def _producer_settings(config: ProcessorConfig) -> dict[str, Any]:
         "partitioner": PARTITIONER,
         "enable.idempotence": True,
         "acks": "all",
-        "transactional.id": f"{config.group}.{config.instance_id}",
+        "transactional.id": config.transactional_id,
         "transaction.timeout.ms": round(config.transaction_seconds * 1000),
         "message.max.bytes": MAX_RECORD_BYTES,
         "compression.type": "lz4",

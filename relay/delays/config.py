@@ -54,4 +54,9 @@ class DelaysConfig:
     @property
     def transactional_id(self) -> str:
         """The producer's identity over restarts."""
-        return f"{self.group}-{self.instance_id}"
+        return transactional_id(self.group, self.instance_id)
+
+
+def transactional_id(group: str, instance_id: str) -> str:
+    """The producer's identity over restarts, of one instance of a group."""
+    return f"{group}-{instance_id}"
