@@ -25,7 +25,7 @@ from deploy.readiness import Readiness
 from deploy.topics import ensure_topics
 from relay.outbox.kinds import publish_kinds
 from relay.outbox.migrations import migrate
-from schemas.topics import Naming
+from schemas.topics import CATALOGUE, Naming
 from tests.support import postgres
 from tests.support.eventually import eventually
 
@@ -101,12 +101,15 @@ class Bench:
         self.scale = scale
         self.stack = Stack(folder / "servers", heap="768m")
         self._number = 0
+        self._admin: AdminClient | None = None
 
     def __enter__(self) -> Self:
         self.stack.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A client that outlives its broker asks for it for ever, and says so.
+        self._admin = None
         self.stack.stop()
 
     @property
@@ -123,6 +126,9 @@ class Bench:
         """The whole catalogue of topics under a prefix of its own; deleted afterwards, with all else of that prefix."""
         naming = Naming(f"b{uuid.uuid4().hex[:8]}.")
         ensure_topics({"bootstrap.servers": self.kafka}, naming, partitions=partitions)
+        names = [naming(topic) for topic in CATALOGUE]
+        # A partition without a leader yet can be asked for nothing.
+        eventually(lambda: self.offsets(names), READY_SECONDS, describe="every topic has its leaders")
         try:
             yield naming
         finally:
@@ -203,15 +209,12 @@ class Bench:
 
     def offsets(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
         """The end of each partition."""
-        admin = self._admin()
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.kafka})
+        admin = self._admin
         known = admin.list_topics(timeout=30).topics
         wanted = {TopicPartition(t, p): OffsetSpec.latest() for t in topics for p in known[t].partitions}
         return {(tp.topic, tp.partition): f.result().offset for tp, f in admin.list_offsets(wanted).items()}
-
-    def _admin(self) -> AdminClient:
-        if not hasattr(self, "_admin_client"):
-            self._admin_client = AdminClient({"bootstrap.servers": self.kafka})
-        return self._admin_client
 
     def drained(self, topics: Sequence[str], total: int, workers: Sequence[Process], seconds: float = 900) -> Drained:
         """Watch `workers` fill topics up to `total` offsets, from the first record that is seen to the last: the time

@@ -66,7 +66,7 @@ class Row:
     @property
     def ratios(self) -> tuple[float, ...]:
         """Ours divided by the baseline, round by round; empty without a baseline."""
-        return tuple(o / b if b else float("inf") for o, b in zip(self.ours, self.baseline, strict=False))
+        return tuple(_ratio(o, b) for o, b in zip(self.ours, self.baseline, strict=False))
 
     @property
     def kept(self) -> bool | None:
@@ -79,6 +79,12 @@ class Row:
     def json(self) -> dict[str, Any]:
         """Everything about it, for the file of raw numbers."""
         return asdict(self) | {"ratios": self.ratios, "kept": self.kept, "raw": dict(self.raw)}
+
+
+def _ratio(ours: float, baseline: float) -> float:
+    if baseline:
+        return ours / baseline
+    return 1.0 if ours == 0 else float("inf")
 
 
 def take_turns(rounds: int, *runs: Callable[[], Any], warm_up: bool = True) -> list[list[Any]]:

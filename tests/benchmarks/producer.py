@@ -1,4 +1,4 @@
-"""What a notification costs the business service that asks for it: `rung.notify`, beside an INSERT as plain as can be."""
+"""What a notification costs the service that asks for it: `rung.notify`, beside an INSERT as plain as can be."""
 
 from __future__ import annotations
 
