@@ -134,7 +134,8 @@ class QuixEngine:
         except KafkaException as error:
             _log.debug("lag_unknown", error=str(error))
             return
-        self._config.progress(places)
+        # With more to do than can be done, a partition that waits for its turn is behind and does not stand still.
+        self._config.progress(places if self._app.ran_dry() else {})
         if self._metrics is None:
             return
         for name, partitions in waiting.items():

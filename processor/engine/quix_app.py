@@ -70,11 +70,15 @@ class WatchedConsumer(InternalConsumer):
     """The library's consumer, which tells of each wait for a record: in the work, and while state is read back."""
 
     beat: Callable[[], None]
+    ran_dry = False
+    """Whether a wait ended without a record since somebody last looked and set this back."""
 
     def poll(self, *args: Any, **kwargs: Any) -> Any:
         """Wait for a record."""
         self.beat()
-        return super().poll(*args, **kwargs)
+        found = super().poll(*args, **kwargs)
+        self.ran_dry |= found is None
+        return found
 
 
 class ProcessorApplication(Application):
@@ -101,6 +105,14 @@ class ProcessorApplication(Application):
             self._producer.at = at
         if isinstance(self._consumer, WatchedConsumer):
             self._consumer.beat = beat
+
+    def ran_dry(self) -> bool:
+        """Whether there was a moment without a record to work on since the last time that this was asked."""
+        consumer = self._consumer
+        if not isinstance(consumer, WatchedConsumer):
+            return True
+        dry, consumer.ran_dry = consumer.ran_dry, False
+        return dry
 
     def _on_assign(self, *args: Any, **kwargs: Any) -> None:
         super()._on_assign(*args, **kwargs)
@@ -213,7 +225,10 @@ def _consumer_settings(config: ProcessorConfig) -> dict[str, Any]:
         "session.timeout.ms": session,
         "heartbeat.interval.ms": session // 3,
         "max.poll.interval.ms": round(config.poll_limit_seconds * 1000),
-        "queued.min.messages": 1000,
+        # All partitions share one queue in the client, first come, first served: what lies in it before a resolution
+        # is decided before it. So no partition may put much into it at once, however much it has.
+        "queued.min.messages": 100,
+        "fetch.message.max.bytes": 64 * 1024,
         "queued.max.messages.kbytes": 8 * 1024,
         "fetch.queue.backoff.ms": 10,
         "fetch.wait.max.ms": 100,
