@@ -1,6 +1,5 @@
 """A row of the outbox as the record to publish, or the reason why it never can be."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from schemas import codec
@@ -34,8 +33,7 @@ class Row(NamedTuple):
     """How many rows the group's page had before it was cut to size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A record to publish."""
 
     topic: Topic
@@ -59,6 +57,10 @@ def outgoing(row: Row) -> Outgoing:
         headers = to_headers(Envelope(row.id, row.type, SOURCE, row.created_ms))
     except (ValueError, OverflowError) as error:
         raise DecodeError(DeadReason.BAD_HEADER, "created_at is no time that a record can carry") from error
-    key, value = codec.encode_key(row.aggregateid), row.body.encode()
-    codec.decode(topic, key, value, headers)
-    return Outgoing(topic, key, value, headers)
+    if not row.aggregateid:
+        raise DecodeError(DeadReason.NULL_KEY, "the row names no recipient; it is the record's key")
+    if not row.type:
+        raise DecodeError(DeadReason.MISSING_HEADER, "the row has no type")
+    value = row.body.encode()
+    codec.decode_record(topic, row.type, row.aggregateid, value)
+    return Outgoing(topic, codec.encode_key(row.aggregateid), value, headers)
