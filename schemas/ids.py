@@ -4,6 +4,8 @@ import hashlib
 from uuid import UUID
 
 NOTIFICATION_NAMESPACE = UUID("9a3c1f0e-5d7b-4c62-a8f1-d2b36e90475c")
+_VARIANT = {digit: f"{int(digit, 16) & 0x3 | 0x8:x}" for digit in "0123456789abcdef"}
+"""The digit that holds the variant has its two bits in place of what the hash has there (RFC 9562, section 4.1)."""
 
 
 def notification_id(recipient: str, dedup_key: str) -> UUID:
@@ -18,3 +20,10 @@ def notification_id(recipient: str, dedup_key: str) -> UUID:
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80
     return UUID(bytes=bytes(digest))
+
+
+def uuid5_text(namespace: UUID, name: str) -> str:
+    """The text of the name-based id of RFC 9562, version 5: what `str(uuid.uuid5(namespace, name))` gives, in less
+    than half of its time. Every record that the processor writes has such an id."""
+    text = hashlib.sha1(namespace.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"

@@ -1,10 +1,11 @@
 """What is derived instead of drawn: ids, fingerprints, jitter, backoff."""
 
 from hashlib import blake2b
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import msgspec
 
+from schemas.ids import uuid5_text
 from schemas.records import EventType, Notify
 from schemas.state import RetryPolicy
 
@@ -23,7 +24,7 @@ def attempt_key(notification_id: UUID, step_no: int) -> str:
 def event_id(notification_id: UUID, order: int, kind: EventType, step_no: int | None, cause: object) -> str:
     """The id of a delivery event: the same decision made again yields the same id. The order of acceptance keeps apart
     two notifications of one dedup key: once the first has left the state, the key, and so the id, may come again."""
-    return str(uuid5(NAMESPACE, f"{notification_id}|{order}|{kind}|{step_no}|{cause}"))
+    return uuid5_text(NAMESPACE, f"{notification_id}|{order}|{kind}|{step_no}|{cause}")
 
 
 def fingerprint(text: str) -> str:

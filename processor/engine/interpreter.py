@@ -18,13 +18,14 @@ again after a crash of its own (the domain drops what it has seen), and a provid
 
 from collections.abc import Iterable
 from typing import assert_never
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from processor.domain.model import Command, Deliver, Emit, PublishProfile, SetAside, WakeAt
 from processor.engine.port import InputRecord, OutputRecord
 from schemas.codec import encode, encode_key
 from schemas.dead_letters import REDRIVES_HEADER, DeadLetter
 from schemas.envelope import DUE_AT_HEADER, Envelope, Headers, to_headers
+from schemas.ids import uuid5_text
 from schemas.reasons import DeadReason
 from schemas.records import Delivery, Due, Notify, RecipientProfile
 from schemas.topics import (
@@ -134,4 +135,4 @@ def _headers(event_id: str, event_type: str, at: int) -> Headers:
 
 
 def _derived(*parts: str) -> str:
-    return str(uuid5(NAMESPACE, "|".join(parts)))
+    return uuid5_text(NAMESPACE, "|".join(parts))
