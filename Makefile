@@ -32,9 +32,10 @@ lint: install
 	$(BIN)/python -m schemas.generate --check
 	$(BIN)/python -m deploy.docs --check
 
-# Everything that CI runs. The tests start their own servers; nothing needs to run before.
+# The tests start their own servers, one Kafka and one PostgreSQL for each of the workers; nothing needs to run before.
+WORKERS ?= 2
 test: lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 # The crash suite: every crash point once and the quick faults in its short form; the long form takes about an hour,
 # prints its table and writes it to chaos.md.
