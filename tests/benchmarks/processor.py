@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def fill_state(kafka: str, naming: Naming, states: Iterable[tuple[bytes, bytes]]
                 break
             except BufferError:
                 producer.poll(0.1)
-    _flush(producer)
+    flush(producer)
 
 
 def _ensured(config: ProcessorConfig, inputs: list[str]) -> bool:
@@ -85,10 +86,11 @@ def fill_inputs(kafka: str, naming: Naming, workload: Workload) -> None:
         producer.produce(
             naming(one.topic), key=one.key, value=one.value, partition=one.partition, headers=list(one.headers)
         )
-    _flush(producer)
+    flush(producer)
 
 
-def _flush(producer: Producer) -> None:
+def flush(producer: Producer) -> None:
+    """Wait until all is acknowledged."""
     left = producer.flush(120)
     if left:
         raise RuntimeError(f"{left} records were not acknowledged")
@@ -112,12 +114,9 @@ class Progress:
         self._places = [TopicPartition(topic, p) for topic in topics for p in range(partitions)]
 
     def total(self) -> int:
-        """Of all partitions together; what was seen last while the group's coordinator is not known."""
-        try:
+        """Of all partitions together; what was seen last while the group has no coordinator, as it is at its start."""
+        with contextlib.suppress(KafkaException):
             self._seen = sum(max(0, tp.offset) for tp in self._consumer.committed(self._places, timeout=30))
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
         return self._seen
 
     def close(self) -> None:
@@ -167,7 +166,7 @@ class Contest:
             producer = writer(self._bench.kafka)
             for one in self._workload.inputs:
                 producer.produce(naming(NOTIFICATIONS), key=one.key, value=one.value, headers=list(one.headers))
-            _flush(producer)
+            flush(producer)
             return self._timed("counter", naming, [NOTIFICATIONS])
 
     def _timed(self, mode: str, naming: Naming, topics: Iterable[Any], **options: Any) -> Drain:
