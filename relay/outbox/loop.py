@@ -7,6 +7,7 @@ already; after positions were stored, nothing.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
@@ -21,7 +22,7 @@ from relay.outbox.config import OutboxConfig
 from relay.outbox.domain import Entry, Position, Progress, Snapshot, next_wait
 from relay.outbox.leases import LeaseLostError, Leases
 from relay.outbox.metrics import OutboxMetrics
-from relay.outbox.publisher import Publisher
+from relay.outbox.publisher import Publisher, Refusal
 from relay.outbox.records import Outgoing, Row, outgoing
 from relay.outbox.store import Dead, Page, Store
 from schemas.errors import DecodeError
@@ -55,7 +56,9 @@ class Session:
         self._sparse: set[Position] = set()
         """Places in long reads where the table holds nothing for the group for a while."""
         self._dead: list[tuple[Dead, int, Entry]] = []
-        self._refused: dict[int, tuple[DeadReason, str]] = {}
+        self._refused: dict[int, Refusal] = {}
+        self._published: Counter[str] = Counter()
+        """Rows acknowledged and not counted in the metrics yet."""
         self._cut_off = False
         """Whether a record could not be handed over, so that none after it may be."""
         self._snapshot: Snapshot | None = None
@@ -85,6 +88,7 @@ class Session:
         finally:
             self._config.ready(False)
             self._publisher.close()
+            self._count()
             self._leases.leave()
             self._store.close()
             self._metrics.oldest_ms = None
@@ -96,6 +100,7 @@ class Session:
         self._share()
         found, more = self._read()
         self._publisher.poll(0)
+        self._count()
         self._recover()
         self._bury()
         self._keep()
@@ -161,10 +166,9 @@ class Session:
                 self._hand_over(row, entry, record)
 
     def _hand_over(self, row: Row, entry: Entry, record: Outgoing) -> None:
-        acknowledged = partial(self._acknowledged, row.bucket, entry, record.topic.name)
-        refused = partial(self._refuse, row, entry)
+        ended = partial(self._ended, row, entry)
         self._config.at("outbox.publish.before")
-        while self._cut_off or not self._publisher.send(record, acknowledged, refused):
+        while self._cut_off or not self._publisher.send(record, ended):
             self._config.beat()
             self._leases.check()
             if self._publisher.broken is not None or self._stop.is_set():
@@ -175,16 +179,23 @@ class Session:
             self._publisher.poll(0.05)
         self._config.at("outbox.publish.after")
 
-    def _acknowledged(self, bucket: int, entry: Entry, topic: str) -> None:
+    def _ended(self, row: Row, entry: Entry, refusal: Refusal | None) -> None:
+        """Kafka has this one, or does not take it. One that is refused may come up again, if the producer broke over
+        it."""
+        if refusal is not None:
+            self._refused[row.seq] = refusal
+            self._set_aside(row, entry, *refusal)
+            return
         self._config.at("outbox.acknowledge.before")
-        self._progress.settle(bucket, entry)
-        self._metrics.published.labels(topic).inc()
+        self._progress.settle(row.bucket, entry)
+        self._published[row.aggregatetype] += 1
         self._config.at("outbox.acknowledge.after")
 
-    def _refuse(self, row: Row, entry: Entry, reason: DeadReason, detail: str) -> None:
-        """Kafka does not take this one. It may come up again, if the producer broke over it."""
-        self._refused[row.seq] = (reason, detail)
-        self._set_aside(row, entry, reason, detail)
+    def _count(self) -> None:
+        """Tell the metrics what was acknowledged: for each row by itself it would be a good part of a row's cost."""
+        for topic, number in self._published.items():
+            self._metrics.published.labels(topic).inc(number)
+        self._published.clear()
 
     def _set_aside(self, row: Row, entry: Entry, reason: DeadReason, detail: str) -> None:
         self._dead.append((Dead(row.seq, reason, detail), row.bucket, entry))

@@ -10,12 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from relay.outbox.records import MAX_VALUE_BYTES, Outgoing
+from relay.outbox.records import MAX_VALUE_BYTES, TOPICS, Outgoing
 from schemas.reasons import DeadReason
 from schemas.topics import PARTITIONER, Naming
 
@@ -45,8 +46,10 @@ _OF_THE_RECORD: Final[Mapping[int, DeadReason]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: DeadReason.TOO_LARGE,
     KafkaError.INVALID_RECORD: DeadReason.BAD_FIELD,
 }
-Acknowledged = Callable[[], None]
-Refused = Callable[[DeadReason, str], None]
+Refusal = tuple[DeadReason, str]
+"""Why Kafka does not take a record, and a detail for people."""
+Ended = Callable[[Refusal | None], None]
+"""Told how a record ended: refused, or acknowledged if there is no refusal."""
 
 
 class Publisher:
@@ -54,7 +57,7 @@ class Publisher:
 
     def __init__(self, kafka: Mapping[str, str], naming: Naming) -> None:
         self._config: dict[str, Any] = {**kafka, **SETTINGS, "error_cb": self._on_error, "logger": _KAFKA_LOG}
-        self._naming = naming
+        self._names = {topic.name: naming(topic) for topic in TOPICS.values()}
         self._halted = threading.Event()
         self._broken: str | None = None
         self._generation = 0
@@ -65,26 +68,14 @@ class Publisher:
         """Why `reset` must be called before anything else is sent; None while all is well."""
         return self._broken
 
-    def send(self, record: Outgoing, acknowledged: Acknowledged, refused: Refused) -> bool:
+    def send(self, record: Outgoing, ended: Ended) -> bool:
         """Hand over a record; False if the queue is full (poll, and try again) or the producer is halted or broken."""
         if self._broken is not None or self._halted.is_set():
             return False
-        generation = self._generation
-
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            if generation != self._generation:
-                return
-            if error is None:
-                acknowledged()
-            elif error.code() in _OF_THE_RECORD:
-                refused(_OF_THE_RECORD[error.code()], f"Kafka refuses the record: {error.name()}")
-            else:
-                self._broken = self._broken or error.name()
-
+        topic, key, value, headers = record
+        delivered = partial(self._delivered, self._generation, ended)
         try:
-            self._producer.produce(
-                self._naming(record.topic), record.value, record.key, headers=record.headers, on_delivery=delivered
-            )
+            self._producer.produce(self._names[topic.name], value, key, headers=headers, on_delivery=delivered)
         except BufferError:
             return False
         except KafkaException as raised:
@@ -92,8 +83,18 @@ class Publisher:
             if error.code() not in _OF_THE_RECORD:
                 self._broken = error.name()
                 return False
-            refused(_OF_THE_RECORD[error.code()], f"the record is larger than Kafka takes: {error.name()}")
+            ended((_OF_THE_RECORD[error.code()], f"the record is larger than Kafka takes: {error.name()}"))
         return True
+
+    def _delivered(self, generation: int, ended: Ended, error: KafkaError | None, _message: Message) -> None:
+        if generation != self._generation:
+            return
+        if error is None:
+            ended(None)
+        elif error.code() in _OF_THE_RECORD:
+            ended((_OF_THE_RECORD[error.code()], f"Kafka refuses the record: {error.name()}"))
+        else:
+            self._broken = self._broken or error.name()
 
     def poll(self, seconds: float) -> None:
         """Serve call-backs; waits at most so long for the first one."""

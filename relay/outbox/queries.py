@@ -52,32 +52,29 @@ ORDER BY 1, 2
 """
 
 # The next page of a long read: a stretch of the table in sequence, of which the group's rows are picked. The cost is
-# that of the stretch; where it turns out to hold nothing for the group, READ jumps to the next row.
+# that of the stretch; where it turns out to hold nothing for the group, READ jumps to the next row. Everything runs
+# along the primary key's index, and nothing is sorted. Besides the group's rows comes the last one of a whole stretch.
 WALK = """
-WITH walked AS MATERIALIZED (
-    SELECT n.seq, n.id, n.aggregatetype, n.aggregateid, n.type, n.bucket, n.created_at, n.meant,
-           CASE WHEN n.meant THEN n.payload::text END AS body
+SELECT 0, w.seq, w.id::text, w.aggregatetype, w.aggregateid, w.type, w.bucket,
+       (extract(epoch FROM w.created_at) * 1000)::bigint, w.size,
+       CASE WHEN w.size <= %(max_value)s THEN w.body END, w.place::integer, w.meant
+FROM (
+    SELECT m.*, octet_length(m.body) AS size, count(*) OVER stretch AS place,
+           sum(CASE WHEN m.meant THEN least(octet_length(m.body), %(max_value)s) ELSE 0 END) OVER stretch AS total
     FROM (
-        SELECT o.*, o.bucket = ANY (%(buckets)s::smallint[])
-                    AND NOT pg_visible_in_snapshot(o.xid, %(seen)s::text::pg_snapshot)
-                    AND pg_visible_in_snapshot(o.xid, %(until)s::text::pg_snapshot) AS meant
-        FROM rung.outbox o WHERE o.seq > %(after)s::bigint ORDER BY o.seq LIMIT %(span)s
-    ) n
-), sized AS (
-    SELECT w.*, octet_length(w.body) AS size, count(*) OVER () AS fetched,
-           sum(least(octet_length(w.body), %(max_value)s)) OVER (ORDER BY w.seq) AS total
-    FROM walked w WHERE w.meant
-)
-SELECT -1, coalesce(max(w.seq), 0), NULL::text, NULL::text, NULL::text, NULL::text, NULL::smallint, NULL::bigint,
-       NULL::integer, NULL::text, count(*)
-FROM walked w
-UNION ALL
-SELECT 0, s.seq, s.id::text, s.aggregatetype, s.aggregateid, s.type, s.bucket,
-       (extract(epoch FROM s.created_at) * 1000)::bigint, s.size,
-       CASE WHEN s.size <= %(max_value)s THEN s.body END, s.fetched
-FROM sized s
-WHERE s.total - least(s.size, %(max_value)s) < %(bytes)s
-ORDER BY 1, 2
+        SELECT n.*, CASE WHEN n.meant THEN n.payload::text END AS body
+        FROM (
+            SELECT o.*, o.bucket = ANY (%(buckets)s::smallint[])
+                        AND NOT pg_visible_in_snapshot(o.xid, %(seen)s::text::pg_snapshot)
+                        AND pg_visible_in_snapshot(o.xid, %(until)s::text::pg_snapshot) AS meant
+            FROM rung.outbox o WHERE o.seq > %(after)s::bigint ORDER BY o.seq LIMIT %(span)s
+        ) n
+        OFFSET 0 -- so that a payload is turned into text once
+    ) m
+    WINDOW stretch AS (ORDER BY m.seq ROWS UNBOUNDED PRECEDING)
+) w
+WHERE (w.meant AND w.total - least(w.size, %(max_value)s) < %(bytes)s) OR w.place = %(span)s
+ORDER BY w.seq
 """
 
 BURY = """
