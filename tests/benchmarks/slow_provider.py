@@ -1,8 +1,9 @@
 """A webhook provider that takes its time and costs next to nothing: as a process, `python -m …slow_provider JSON`.
 
 It answers every POST with 200 after the delay, and GET with what it has seen: the keys in the order of their arrival,
-when the first and the last came (seconds, monotonic), and the most calls that were under way. It reads just enough of
-HTTP/1.1 for a client that sends one request at a time on a kept connection.
+when each, the first and the last came (seconds, monotonic: one clock for all processes of a machine), and the most
+calls that were under way. It reads just enough of HTTP/1.1 for a client that sends one request at a time on a kept
+connection.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ class Seen:
     def __init__(self, delay: float) -> None:
         self.delay = delay
         self.keys: list[str] = []
+        self.times: list[float] = []
         self.first = self.last = 0.0
         self.open = self.most = 0
 
     def report(self) -> bytes:
         """As an answer."""
-        report = {"keys": self.keys, "first": self.first, "last": self.last, "most": self.most}
+        report = {"keys": self.keys, "times": self.times, "first": self.first, "last": self.last, "most": self.most}
         body = json.dumps(report).encode()
         return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
@@ -64,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
         key, seen, now = _KEY.search(head), self._seen, time.monotonic()
         seen.keys.append(key[1].decode() if key else "")
+        seen.times.append(now)
         seen.first, seen.last = seen.first or now, now
         seen.open += 1
         seen.most = max(seen.most, seen.open)
