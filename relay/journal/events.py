@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID, uuid5
 
 import msgspec
@@ -52,8 +53,7 @@ COLUMNS = (
 """The columns of `rung.delivery_event`, in the order of `Entry.row`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One event, with the message that brought it."""
 
     message: Message
