@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from processor.domain.decide import decide
@@ -25,8 +26,10 @@ from processor.engine.metrics import ProcessorMetrics
 from processor.engine.quix import QuixEngine
 from processor.engine.quix_app import ProcessorApplication, application, ensure_changelog, message_context
 from schemas.topics import PROCESSOR_INPUTS, Naming
-from tests.benchmarks.workload import LADDERS, clock_at
+from tests.benchmarks.workload import KIND, LADDERS, clock_at
 
+MODULE = "tests.benchmarks.engines"
+"""How it is started."""
 Script = dict[
     str, list[list[tuple[bytes | None, list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]]]]]
 ]
@@ -41,7 +44,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
     state_dir: str
     script: str = ""
-    frozen_clock: bool = True
+    kinds: int = 1
+    """How many kinds have a ladder."""
     commit_interval: float = 0.05
 
     def config(self) -> ProcessorConfig:
@@ -49,7 +53,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
         return ProcessorConfig(
             kafka={"bootstrap.servers": self.kafka},
             naming=Naming(self.prefix),
-            ladders=LADDERS,
+            ladders=LADDERS | {f"kind_{n}": replace(LADDERS[KIND], kind=f"kind_{n}") for n in range(1, self.kinds)},
             state_dir=Path(self.state_dir),
             commit_interval_seconds=self.commit_interval,
         )

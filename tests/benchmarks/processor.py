@@ -18,12 +18,12 @@ from processor.engine.quix_app import ensure_changelog
 from schemas.partitioner import partition_of
 from schemas.topics import NOTIFICATIONS, PROCESSOR_INPUTS, Naming
 from tests.benchmarks.bench import PARTITIONS, Bench, Process
+from tests.benchmarks.engines import MODULE
 from tests.benchmarks.harness import Must, Row, take_turns
 from tests.benchmarks.workload import Workload, mixed
 from tests.support.eventually import eventually
 from tests.support.kafka import PRODUCER_SETTINGS
 
-MODULE = "tests.benchmarks.engines"
 EVENTS = 30_000
 CHANGELOG_HEADERS = [("__column_family__", b"default"), ("__processed_tp_offsets__", b"{}")]
 _SECONDS = 600.0
@@ -46,9 +46,10 @@ class Drain:
         return self.events / self.seconds
 
 
-def writer(kafka: str) -> Producer:
+def writer(kafka: str, compression: str = "none") -> Producer:
     """A producer for backlogs."""
-    settings = PRODUCER_SETTINGS | {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+    room = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "compression.type": compression}
+    settings = PRODUCER_SETTINGS | room
     return Producer({"bootstrap.servers": kafka, **settings})
 
 
@@ -57,7 +58,7 @@ def fill_state(kafka: str, naming: Naming, states: Iterable[tuple[bytes, bytes]]
     inputs = [naming(topic) for topic in PROCESSOR_INPUTS]
     config = ProcessorConfig(kafka={"bootstrap.servers": kafka}, naming=naming, ladders={}, state_dir=Path("unused"))
     eventually(lambda: _ensured(config, inputs), 30.0, 0.1, describe="the inputs are to be seen")
-    producer = writer(kafka)
+    producer = writer(kafka, compression="lz4")
     name = changelog_name(config.group, inputs)
     for key, state in states:
         while True:
