@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test chaos chaos-short install lock lint docs clean
+.PHONY: demo test chaos chaos-short bench install lock lint docs clean
 
 install: $(STAMP)
 
@@ -44,6 +44,10 @@ chaos-short: install
 
 chaos: install
 	$(BIN)/python -m pytest tests/chaos --chaos=long -p no:randomly -s $(PYTEST_ARGS)
+
+# Each part beside a baseline of the same run; `BENCH="outbox journal"` runs some of them.
+bench: install
+	$(BIN)/python -m tests.benchmarks --json bench.json $(BENCH)
 
 docs: install
 	$(BIN)/python -m schemas.generate
