@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tests.benchmarks import journal, outbox, producer
+from tests.benchmarks import delays, delivery, failover, growth, journal, outbox, processor, producer, state, whole
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.harness import Row
 
@@ -13,4 +13,13 @@ PARTS: dict[str, Callable[[Bench], Iterable[Row]]] = {
     "outbox-steady": outbox.steady,
     "producer": producer.cost,
     "journal": journal.drain,
+    "processor": processor.processor,
+    "delays": delays.forwarding,
+    "delays-lateness": delays.lateness,
+    "delivery": delivery.delivery,
+    "whole-steady": whole.steady,
+    "whole-saturated": whole.saturated,
+    "state": state.state,
+    "failover": failover.failover,
+    "growth": growth.growth,
 }
