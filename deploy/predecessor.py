@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from deploy.probes import quiet_consumer
-
-_KAFKA_LOG = logging.getLogger("rung.predecessor")
-# What goes wrong is raised, and told by whoever called.
-_KAFKA_LOG.disabled = True
+from deploy.probes import quiet_consumer, quiet_producer
 
 
 def end(kafka: Mapping[str, str], transactional_id: str, group: str, place: tuple[str, int], seconds: float) -> None:
@@ -32,15 +27,7 @@ def end(kafka: Mapping[str, str], transactional_id: str, group: str, place: tupl
     Raises:
         KafkaException: the cluster cannot be asked, or refuses.
     """
-    limit = max(1_000, round(seconds * 1000))
-    settings = {
-        **kafka,
-        "transactional.id": transactional_id,
-        "transaction.timeout.ms": limit,
-        "socket.timeout.ms": limit,
-        "message.timeout.ms": limit,
-    }
-    producer = Producer(settings, logger=_KAFKA_LOG)
+    producer = quiet_producer(kafka, transactional_id, seconds)
     consumer = quiet_consumer(kafka, group, seconds)
     try:
         producer.init_transactions(seconds)

@@ -129,9 +129,11 @@ def look_at_cluster(needs: Needs, admin: AdminClient) -> None:
 
 
 def _end_predecessor(needs: Needs, admin: AdminClient) -> None:
+    if needs.transactional_id is None or needs.group is None:
+        return
     topics = admin.list_topics(timeout=REQUEST_SECONDS).topics
     read = next((name for name in needs.reads if name in topics), None)
-    if needs.transactional_id is not None and needs.group is not None and read is not None:
+    if read is not None:
         predecessor.end(needs.kafka, needs.transactional_id, needs.group, (read, 0), REQUEST_SECONDS)
 
 

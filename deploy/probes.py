@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 import psycopg
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 AWAY = frozenset(
@@ -52,12 +52,20 @@ def quiet_consumer(kafka: Mapping[str, str], group: str, seconds: float) -> Cons
     return Consumer({**kafka, **_limits(seconds), "group.id": group, "enable.auto.commit": "false"}, logger=_KAFKA_LOG)
 
 
+def quiet_producer(kafka: Mapping[str, str], transactional_id: str, seconds: float) -> Producer:
+    """Like `quiet_admin`, for transactions that end within `seconds`."""
+    limit = _milliseconds(seconds)
+    ends = {"transactional.id": transactional_id, "transaction.timeout.ms": limit, "message.timeout.ms": limit}
+    return Producer({**kafka, **_limits(seconds), **ends}, logger=_KAFKA_LOG)
+
+
 def _limits(seconds: float) -> dict[str, str | int]:
-    return {
-        # librdkafka takes no less than a second.
-        "socket.timeout.ms": max(1_000, round(seconds * 1000)),
-        "reconnect.backoff.max.ms": 1_000,
-    }
+    return {"socket.timeout.ms": _milliseconds(seconds), "reconnect.backoff.max.ms": 1_000}
+
+
+def _milliseconds(seconds: float) -> int:
+    # librdkafka takes no less than a second.
+    return max(1_000, round(seconds * 1000))
 
 
 class KafkaProbe:

@@ -57,7 +57,7 @@ ORDER BY 1, 2
 WALK = """
 SELECT 0, w.seq, w.id::text, w.aggregatetype, w.aggregateid, w.type, w.bucket,
        (extract(epoch FROM w.created_at) * 1000)::bigint, w.size,
-       CASE WHEN w.size <= %(max_value)s THEN w.body END, w.place::integer, w.meant
+       CASE WHEN w.size <= %(max_value)s THEN w.body END, w.place::integer, t.taken
 FROM (
     SELECT m.*, octet_length(m.body) AS size, count(*) OVER stretch AS place,
            sum(CASE WHEN m.meant THEN least(octet_length(m.body), %(max_value)s) ELSE 0 END) OVER stretch AS total
@@ -73,7 +73,8 @@ FROM (
     ) m
     WINDOW stretch AS (ORDER BY m.seq ROWS UNBOUNDED PRECEDING)
 ) w
-WHERE (w.meant AND w.total - least(w.size, %(max_value)s) < %(bytes)s) OR w.place = %(span)s
+CROSS JOIN LATERAL (SELECT w.meant AND w.total - least(w.size, %(max_value)s) < %(bytes)s AS taken) t
+WHERE t.taken OR w.place = %(span)s
 ORDER BY w.seq
 """
 

@@ -119,23 +119,13 @@ class Store:
             "max_value": MAX_VALUE_BYTES,
         }
         found = self._open().execute(queries.WALK, parameters, binary=True).fetchall()
-        # What ends a whole stretch is there whether it is meant or not, and may be out of the page's bytes.
+        # What ends a whole stretch is there whether it is of the page or not.
         whole = bool(found) and found[-1][10] == span
-        last_seq: int | None = found[-1][1] if whole else None
         page = [Row(*values[:11]) for values in found if values[11]]
+        last_seq: int | None = found[-1][1] if whole else None
         if sum(min(row.size, MAX_VALUE_BYTES) for row in page) >= payload_bytes:
-            page, last_seq = self._cut(page, payload_bytes)
+            last_seq = page[-1].seq
         return Page(group, position.until or "", page, last_seq)
-
-    @staticmethod
-    def _cut(page: list[Row], payload_bytes: int) -> tuple[list[Row], int]:
-        """The rows up to the one with which the bytes are full, and where that is."""
-        total = 0
-        for number, row in enumerate(page, 1):
-            total += min(row.size, MAX_VALUE_BYTES)
-            if total >= payload_bytes:
-                return page[:number], row.seq
-        return page, page[-1].seq
 
     def bury(self, dead: Sequence[Dead]) -> set[int]:
         """Copy rows to `outbox_dead`; returns those that were not there yet."""

@@ -1,9 +1,9 @@
 """Reading `dead-letters` up to where it ended at the start: first the marks, then the letters."""
 
-import time
 from collections.abc import Iterator
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from relay.redrive.config import RedriveConfig
 from relay.redrive.letters import Letter, done_offset, read
@@ -12,7 +12,21 @@ from schemas.topics import DEAD_LETTERS
 
 TIMEOUT_SECONDS = 30.0
 RETRY_SECONDS = 0.2
+_LEADER_MOVES = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 Place = tuple[int, int]
+
+
+def _leader_moves(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _LEADER_MOVES
+
+
+# A leader that has just changed, or is just being found: the client does not ask again by itself.
+_asking = Retrying(
+    retry=retry_if_exception(_leader_moves),
+    stop=stop_after_delay(TIMEOUT_SECONDS),
+    wait=wait_fixed(RETRY_SECONDS),
+    reraise=True,
+)
 
 
 class Scan:
@@ -68,19 +82,8 @@ class Scan:
 
     def _bounds(self, partition: int) -> tuple[int, int]:
         at = TopicPartition(self._topic, partition)
-        give_up = time.monotonic() + TIMEOUT_SECONDS
-        while True:
-            try:
-                low, high = self._consumer.get_watermark_offsets(at, timeout=TIMEOUT_SECONDS)
-                return low, high
-            except KafkaException as error:
-                # A leader that has just changed, or is just being found; the client does not ask again by itself.
-                code = error.args[0].code()
-                if code not in {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}:
-                    raise
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(RETRY_SECONDS)
+        low, high = _asking(self._consumer.get_watermark_offsets, at, timeout=TIMEOUT_SECONDS)
+        return low, high
 
     def _start(self, partition: int, since: int | None) -> int:
         if since is None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,7 +25,7 @@ from deploy.readiness import Readiness
 from deploy.topics import ensure_topics
 from relay.outbox.kinds import publish_kinds
 from relay.outbox.migrations import migrate
-from schemas.topics import CATALOGUE, Naming
+from schemas.topics import Naming
 from tests.support import postgres
 from tests.support.eventually import eventually
 
@@ -91,6 +91,23 @@ class Drained:
         return self.cpu_seconds / max(self.records, 1) * 1e6
 
 
+def drained(count: Callable[[], int], total: int, workers: Sequence[Process], seconds: float) -> Drained:
+    """Watch `workers` until `count` says `total`, from the first record that is seen to the last: the time that they
+    take to start is not counted."""
+    deadline = time.monotonic() + seconds
+    first: tuple[float, int, float] | None = None
+    while time.monotonic() < deadline:
+        for worker in workers:
+            worker.check()
+        now, found, cpu = time.monotonic(), count(), sum(w.cpu_seconds for w in workers)
+        if found and first is None:
+            first = (now, found, cpu)
+        if found >= total and first is not None:
+            return Drained(found - first[1], max(now - first[0], 1e-9), cpu - first[2])
+        time.sleep(LOOK_SECONDS)
+    raise RuntimeError(f"{count()} of {total} records after {seconds} s")
+
+
 class Bench:
     """What a part of the benchmark gets."""
 
@@ -126,9 +143,6 @@ class Bench:
         """The whole catalogue of topics under a prefix of its own; deleted afterwards, with all else of that prefix."""
         naming = Naming(f"b{uuid.uuid4().hex[:8]}.")
         ensure_topics({"bootstrap.servers": self.kafka}, naming, partitions=partitions)
-        names = [naming(topic) for topic in CATALOGUE]
-        # A partition without a leader yet can be asked for nothing.
-        eventually(lambda: self.offsets(names), READY_SECONDS, describe="every topic has its leaders")
         try:
             yield naming
         finally:
@@ -217,20 +231,8 @@ class Bench:
         return {(tp.topic, tp.partition): f.result().offset for tp, f in admin.list_offsets(wanted).items()}
 
     def drained(self, topics: Sequence[str], total: int, workers: Sequence[Process], seconds: float = 900) -> Drained:
-        """Watch `workers` fill topics up to `total` offsets, from the first record that is seen to the last: the time
-        that they take to start is not counted."""
-        deadline = time.monotonic() + seconds
-        first: tuple[float, int, float] | None = None
-        while time.monotonic() < deadline:
-            for worker in workers:
-                worker.check()
-            now, count, cpu = time.monotonic(), self.ends(topics), sum(w.cpu_seconds for w in workers)
-            if count and first is None:
-                first = (now, count, cpu)
-            if count >= total and first is not None:
-                return Drained(count - first[1], max(now - first[0], 1e-9), cpu - first[2])
-            time.sleep(LOOK_SECONDS)
-        raise RuntimeError(f"{self.ends(topics)} of {total} records after {seconds} s")
+        """Watch `workers` fill topics up to `total` offsets, markers of transactions included."""
+        return drained(lambda: self.ends(topics), total, workers, seconds)
 
     def audit(self, naming: Naming, database_url: str, *options: str) -> dict[str, Any]:
         """The report of `rung audit` on a system of this run; a part that ran the whole system shows it as a row."""

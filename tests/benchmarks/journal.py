@@ -13,13 +13,12 @@ import psycopg
 from relay.journal.events import COLUMNS
 from schemas.topics import Naming
 from tests.benchmarks import journal_rows
-from tests.benchmarks.bench import Bench, Drained, Process
+from tests.benchmarks.bench import Bench, Drained, Process, drained
 from tests.benchmarks.harness import Must, Row, take_turns
 
 EVENTS = 200_000
 BLOCK = 1 << 16
 _COUNT = "SELECT coalesce(sum(next_offset), 0)::bigint FROM rung.journal_offset"
-LOOK_SECONDS = 0.05
 
 
 def drain(bench: Bench) -> Iterable[Row]:
@@ -54,19 +53,13 @@ def _journal(bench: Bench, naming: Naming, total: int) -> Drained:
 
 def _written(url: str, total: int, worker: Process, seconds: float = 600) -> Drained:
     """From the first event that is written to the last."""
-    first: tuple[float, int, float] | None = None
-    deadline = time.monotonic() + seconds
     with psycopg.connect(url, autocommit=True) as connection:
-        while time.monotonic() < deadline:
-            worker.check()
+
+        def count() -> int:
             row = connection.execute(_COUNT).fetchone()
-            now, count, cpu = time.monotonic(), int(row[0]) if row else 0, worker.cpu_seconds
-            if count and first is None:
-                first = (now, count, cpu)
-            if count >= total and first is not None:
-                return Drained(count - first[1], max(now - first[0], 1e-9), cpu - first[2])
-            time.sleep(LOOK_SECONDS)
-    raise RuntimeError(f"not {total} events after {seconds} s")
+            return int(row[0]) if row else 0
+
+        return drained(count, total, [worker], seconds)
 
 
 def _export(bench: Bench, naming: Naming, total: int, file: Path) -> None:

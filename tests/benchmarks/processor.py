@@ -13,7 +13,6 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from processor.engine.config import PROCESSOR_GROUP, ProcessorConfig, changelog_name
-from processor.engine.port import EngineError
 from processor.engine.quix_app import ensure_changelog
 from schemas.partitioner import partition_of
 from schemas.topics import NOTIFICATIONS, PROCESSOR_INPUTS, Naming
@@ -21,7 +20,6 @@ from tests.benchmarks.bench import PARTITIONS, Bench, Process
 from tests.benchmarks.engines import MODULE
 from tests.benchmarks.harness import Must, Row, take_turns
 from tests.benchmarks.workload import Workload, mixed
-from tests.support.eventually import eventually
 from tests.support.kafka import PRODUCER_SETTINGS
 
 EVENTS = 30_000
@@ -57,7 +55,7 @@ def fill_state(kafka: str, naming: Naming, states: Iterable[tuple[bytes, bytes]]
     """Put states where a processor of this prefix reads them back from."""
     inputs = [naming(topic) for topic in PROCESSOR_INPUTS]
     config = ProcessorConfig(kafka={"bootstrap.servers": kafka}, naming=naming, ladders={}, state_dir=Path("unused"))
-    eventually(lambda: _ensured(config, inputs), 30.0, 0.1, describe="the inputs are to be seen")
+    ensure_changelog(config, inputs)
     producer = writer(kafka, compression="lz4")
     name = changelog_name(config.group, inputs)
     for key, state in states:
@@ -69,15 +67,6 @@ def fill_state(kafka: str, naming: Naming, states: Iterable[tuple[bytes, bytes]]
             except BufferError:
                 producer.poll(0.1)
     flush(producer)
-
-
-def _ensured(config: ProcessorConfig, inputs: list[str]) -> bool:
-    """The changelog is there. Topics that were created just now may not be known to every request yet."""
-    try:
-        ensure_changelog(config, inputs)
-    except EngineError:
-        return False
-    return True
 
 
 def fill_inputs(kafka: str, naming: Naming, workload: Workload) -> None:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 import msgspec
+from msgspec.structs import replace
 
+from processor.delivery.outcomes import plain
 from processor.domain.decide import decide
 from processor.engine.handler import Handler
 from processor.engine.port import InputRecord, OutputRecord
@@ -147,21 +149,8 @@ def answer(output: OutputRecord, at: int) -> r.Outcome:
     """The provider's yes to a claim."""
     assert output.value is not None
     claim = msgspec.json.decode(output.value, type=r.Delivery)
-    return r.Outcome(
-        notification_id=claim.notification_id,
-        recipient=claim.recipient,
-        dedup_key=claim.dedup_key,
-        step_no=claim.step_no,
-        channel=claim.channel,
-        attempt=claim.attempt,
-        claim=claim.claim,
-        key=claim.key,
-        outcome=r.OutcomeKind.SENT,
-        provider="push-1",
-        provider_ref=f"ref-{claim.key}",
-        latency_ms=50,
-        at=at,
-    )
+    yes = plain(claim, r.OutcomeKind.SENT, "", at)
+    return replace(yes, provider="push-1", provider_ref=f"ref-{claim.key}", latency_ms=50)
 
 
 def of_topic(written: list[Written], topic: Topic) -> Iterator[OutputRecord]:

@@ -122,3 +122,17 @@ def outbox(database: str, kafka: str, topic_prefix: str) -> Outbox:
         max_backoff_seconds=0.5,
     )
     return Outbox(database, kafka, config)
+
+
+def read_parameters(seen: str, rows: int) -> dict[str, Any]:
+    """Of a read of all buckets together, from a snapshot on."""
+    return {
+        "numbers": [0],
+        "buckets": ["{" + ",".join(map(str, range(64))) + "}"],
+        "seen": [seen],
+        "until": [None],
+        "after": [0],
+        "rows": rows,
+        "bytes": 1 << 24,
+        "max_value": 1 << 20,
+    }

@@ -15,7 +15,7 @@ from relay.outbox import queries
 from relay.outbox.domain import Group, Position
 from relay.outbox.store import Page, Store
 from schemas.topics import NOTIFICATIONS
-from tests.integration.outbox.conftest import Outbox
+from tests.integration.outbox.conftest import Outbox, read_parameters
 from tests.support import kafka as topics
 from tests.support.eventually import eventually
 from tests.support.round_trips import counted
@@ -96,16 +96,7 @@ def test_an_idle_poll_is_one_round_trip_with_one_row(outbox: Outbox) -> None:
     seen = outbox.sql("SELECT pg_current_snapshot()::text")[0][0]
     with psycopg.connect(outbox.url, autocommit=True) as connection:
         connection.execute(queries.SESSION)
-        parameters = {
-            "numbers": [0],
-            "buckets": ["{" + ",".join(map(str, range(64))) + "}"],
-            "seen": [seen],
-            "until": [None],
-            "after": [0],
-            "rows": PAGE,
-            "bytes": 1 << 24,
-            "max_value": 1 << 20,
-        }
+        parameters = read_parameters(seen, PAGE)
         connection.prepare_threshold = 0
         for _warm in range(2):
             with counted(connection) as trips:

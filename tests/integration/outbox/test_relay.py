@@ -15,7 +15,7 @@ from schemas.ids import notification_id
 from schemas.partitioner import partition_of
 from schemas.records import EraseRecipient, Notify, PutRecipient, Resolve
 from schemas.topics import NOTIFICATIONS, RESOLUTIONS
-from tests.integration.outbox.conftest import Outbox
+from tests.integration.outbox.conftest import Outbox, read_parameters
 from tests.support.eventually import eventually
 from tests.support.kafka import Record
 
@@ -275,16 +275,7 @@ def test_a_read_costs_what_is_new_and_not_what_was_published(outbox: Outbox) -> 
         outbox.sql("VACUUM ANALYZE rung.outbox")
         (seen,) = outbox.sql("SELECT pg_current_snapshot()::text")[0]
         outbox.sql(NOTIFY, "ada", "new")
-        parameters = {
-            "numbers": [0],
-            "buckets": ["{" + ",".join(map(str, range(64))) + "}"],
-            "seen": [seen],
-            "until": [None],
-            "after": [0],
-            "rows": 2000,
-            "bytes": 1 << 24,
-            "max_value": 1 << 20,
-        }
+        parameters = read_parameters(seen, 2000)
         with outbox.connect() as connection:
             connection.execute(queries.SESSION)
             connection.prepare_threshold = 0
