@@ -25,7 +25,7 @@ from deploy.readiness import Readiness
 from deploy.topics import ensure_topics
 from relay.outbox.kinds import publish_kinds
 from relay.outbox.migrations import migrate
-from schemas.topics import Naming
+from schemas.topics import CATALOGUE, Naming
 from tests.support import postgres
 from tests.support.eventually import eventually
 
@@ -143,6 +143,9 @@ class Bench:
         """The whole catalogue of topics under a prefix of its own; deleted afterwards, with all else of that prefix."""
         naming = Naming(f"b{uuid.uuid4().hex[:8]}.")
         ensure_topics({"bootstrap.servers": self.kafka}, naming, partitions=partitions)
+        names = [naming(topic) for topic in CATALOGUE]
+        # A leader that is named may still refuse to be asked for its offsets.
+        eventually(lambda: self.offsets(names), READY_SECONDS, describe="every topic tells its offsets")
         try:
             yield naming
         finally:
