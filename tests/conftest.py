@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -13,6 +14,12 @@ from tests.support import postgres, servers
 # A property has no limit for each example: a busy machine is no fault of the code, and each test has its limit.
 settings.register_profile("rung", deadline=None)
 settings.load_profile("rung")
+
+
+# A shell starts what it puts into the background with this signal ignored, and every process from there on inherits
+# that: Ctrl-C, which some tests send, would then reach nobody.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
