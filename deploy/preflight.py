@@ -15,12 +15,13 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
-from deploy import predecessor, refusals
+from deploy import refusals
 from deploy.health import Health
 from deploy.instances import Taken, take
-from deploy.probes import may_pass, quiet_admin, quiet_consumer
+from deploy.probes import may_pass, quiet_admin, quiet_consumer, quiet_producer
 from deploy.refusals import Loss, Place, RefusedError
 from relay.outbox.migrations import MigrationError, check_schema
+from relay.transactions import end_predecessor
 
 REQUEST_SECONDS = 5.0
 FIRST_WAIT_SECONDS = 0.2
@@ -133,8 +134,14 @@ def _end_predecessor(needs: Needs, admin: AdminClient) -> None:
         return
     topics = admin.list_topics(timeout=REQUEST_SECONDS).topics
     read = next((name for name in needs.reads if name in topics), None)
-    if read is not None:
-        predecessor.end(needs.kafka, needs.transactional_id, needs.group, (read, 0), REQUEST_SECONDS)
+    if read is None:
+        return
+    producer = quiet_producer(needs.kafka, needs.transactional_id, REQUEST_SECONDS)
+    consumer = quiet_consumer(needs.kafka, needs.group, REQUEST_SECONDS)
+    try:
+        end_predecessor(producer, consumer, (read, 0), REQUEST_SECONDS)
+    finally:
+        consumer.close()
 
 
 def lost(needs: Needs, admin: AdminClient, positions: Mapping[Place, int]) -> list[Loss]:

@@ -19,10 +19,10 @@ Decisions, and what would reopen them:
 - An instance keeps its `transactional.id` and `group.instance.id` over restarts: it ends its predecessor's open
   transaction at once and gets the same partitions back without a rebalance. The price: when an instance is removed for
   good, its partitions move only after the session timeout.
-- A client that is fenced ends the process, which leaves the restart to its supervisor: it proves a second process with
-  the same instance id, the newer one wins, and two that re-initialise would fence each other for ever. One case is
-  told apart: the coordinator fences as well when a transaction has been open for ten seconds (Kafka was away); then, as
-  whenever it is not known what became of a transaction, both clients are made anew and read their position again.
+- A session that loses its clients is followed by a new one with both clients made anew, which reads its positions
+  again: whenever it is not known what became of a transaction, and when a call of the client does not return. A first
+  fence is no other case, as a broker's restart can make a member fence itself; a second one within a minute proves a
+  second process with the same instance id, and ends this one.
 - Cancelling is lazy: a wake-up says nothing about what is due, and the processor looks at its state.
 
 What a crash leaves: before the commit, an open transaction that nobody reads and that the successor (or, after ten

@@ -14,7 +14,7 @@ from relay.delays.metrics import DelaysMetrics
 from relay.delays.plan import SMALLEST
 from relay.delays.progress import UnknownProgressError, decode_done, encode_done
 from relay.delays.records import Held, output, read
-from relay.delays.transactions import AbortedError, FatalError, SessionLostError, Transactions
+from relay.delays.transactions import AbortedError, FencedError, SessionLostError, Transactions
 from relay.delays.window import Window
 from schemas.topics import TIERS, Tier
 
@@ -54,7 +54,7 @@ class Session:
         Raises:
             SessionLostError: begin a new session; nothing is lost.
             KafkaException: one of the consumer; a new session helps as well.
-            FatalError: another process runs with this instance id.
+            FencedError: another client has this session's instance id.
         """
         self._transactions.open()
         self._consumer.subscribe(
@@ -99,7 +99,7 @@ class Session:
             if error is None:
                 touched.add(self._take(message, now))
             elif error.fatal() or error.code() == KafkaError._FATAL:
-                raise FatalError(error.str())
+                raise FencedError(error.str())
             else:
                 log.warning("kafka_error", code=error.name())
         return touched

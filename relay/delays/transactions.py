@@ -6,15 +6,19 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from relay.delays.config import TRANSACTION_TIMEOUT_SECONDS, DelaysConfig
 from relay.delays.records import Held, Output
-from schemas.topics import PARTITIONER
+from relay.transactions import bounded, end_predecessor
+from schemas.topics import DELAYS, PARTITIONER
 
 CALL_SECONDS = 2.0
 """How long one call waits before this side looks whether to go on; a call that timed out is made again."""
+OPEN_SECONDS = 5.0
+"""How long each call of a session's beginning may take; after that a new session tries."""
 
+_LOG = logging.getLogger("rung.delays.producer")
 _LARGEST = 8 * 1024 * 1024
 """Of one record before compression. The topics' own limit holds; the client must not refuse what a broker took."""
 
@@ -37,8 +41,8 @@ class SessionLostError(Exception):
         self.code = code
 
 
-class FatalError(RuntimeError):
-    """This process cannot go on, and trying again would not help: above all, another runs with its instance id."""
+class FencedError(RuntimeError):
+    """Kafka holds another client for the one that this instance id belongs to."""
 
 
 class Transactions:
@@ -48,15 +52,20 @@ class Transactions:
         self._config = config
         self._stop = stop
         self._refused: list[Held] = []
-        self._producer = Producer(producer_settings(config), logger=logging.getLogger("rung.delays.producer"))
+        self._producer = Producer(producer_settings(config), logger=_LOG)
 
     def open(self) -> None:
-        """Take over the transactional id: ends an open transaction of a predecessor.
+        """Take over the transactional id: ends an open transaction of a predecessor, or of the session before.
 
         Raises:
-            SessionLostError: Kafka does not answer, or refuses.
+            KafkaException: Kafka does not answer, or refuses.
         """
-        self._call(self._producer.init_transactions, time.monotonic() + TRANSACTION_TIMEOUT_SECONDS)
+        group = Consumer({**self._config.kafka, "group.id": self._config.group}, logger=_LOG)
+        place = (self._config.naming(DELAYS[0]), 0)
+        try:
+            end_predecessor(self._producer, group, place, OPEN_SECONDS)
+        finally:
+            group.close()
 
     def close(self) -> None:
         """End the client now, and not when its objects are collected. An open transaction of it is left to the next."""
@@ -68,7 +77,7 @@ class Transactions:
         Raises:
             AbortedError: none of it was written.
             SessionLostError: it is not known whether it was.
-            FatalError: another process has taken over the transactional id.
+            FencedError: another client has taken over the transactional id.
         """
         began = time.monotonic()
         deadline = began + min(TRANSACTION_TIMEOUT_SECONDS, self._config.shutdown_seconds)
@@ -77,7 +86,7 @@ class Transactions:
         except SessionLostError as error:
             # The coordinator fences as well, but not before a transaction has timed out.
             if error.code == "_FENCED" and time.monotonic() - began < TRANSACTION_TIMEOUT_SECONDS:
-                raise FatalError(f"another process runs with instance id {self._config.instance_id!r}") from error
+                raise FencedError(error.code) from error
             raise
 
     def _write(
@@ -90,12 +99,17 @@ class Transactions:
             for item in outputs:
                 self._produce(item, deadline)
             self._config.at("delays.forward.after")
-            self._call(lambda t: self._producer.send_offsets_to_transaction(positions, group, t), deadline)
+            self._call(functools.partial(bounded, self._send_positions(positions, group)), deadline)
             self._config.at("delays.commit.before")
             self._call(self._producer.commit_transaction, deadline)
             self._config.at("delays.commit.after")
         except KafkaException as error:
             self._abort(error.args[0], deadline)
+
+    def _send_positions(self, positions: list[TopicPartition], group: object) -> Callable[[float], object]:
+        # A thread that is left behind holds its client, and not this session.
+        producer = self._producer
+        return lambda seconds: producer.send_offsets_to_transaction(positions, group, seconds)
 
     def _produce(self, item: Output, deadline: float) -> None:
         held = item.held

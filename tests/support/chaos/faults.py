@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from deploy.crash import CATALOGUE
 from schemas.topics import DELIVERIES, DUE
@@ -220,7 +221,9 @@ def transaction_open(system: System) -> None:
             "transaction.timeout.ms": 10_000,
         }
     )
-    producer.init_transactions(30)
+    # Right after a restart of the broker the coordinator may still be reading its log.
+    asking = Retrying(retry=retry_if_exception(_passes), stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True)
+    asking(producer.init_transactions, 30)
     producer.begin_transaction()
     for topic in (DUE, DELIVERIES):
         producer.produce(topic.name, key=b"nobody", value=b"{}")
@@ -228,6 +231,10 @@ def transaction_open(system: System) -> None:
     system.recover(system.note("a producer stuck in an open transaction", now_ms()), SETTLE_SECONDS)
     # Kafka has fenced it by now; ending it must not wait for anything.
     del producer
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and bool(error.args[0].retriable())
 
 
 def row_open(system: System) -> None:

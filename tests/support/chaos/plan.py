@@ -16,12 +16,13 @@ AFTERS: Mapping[str, tuple[tuple[str, float], ...]] = {
 }
 """The steps of each kind: channel, and seconds after acceptance."""
 STOPS_ON_SENT = frozenset({"shipped", "welcome"})
-# Attempts enough for five minutes without a provider.
+# Attempts enough for five minutes without a provider, and waits so long that some thousands that all fail do not take
+# the whole machine.
 _KIND = """
 [kinds.{name}]
 stop_on = "{stop_on}"
 expires_after = "2h"
-retry = {{ max_attempts = 100, base = "300ms", cap = "5s" }}
+retry = {{ max_attempts = 100, base = "300ms", cap = "30s" }}
 steps = [
 {steps}
 ]
