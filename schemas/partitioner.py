@@ -4,17 +4,24 @@ The writers leave the choice to their client library (`topics.PARTITIONER`). A r
 another program put elsewhere: it would be decided against a state in which nothing is known of its recipient.
 """
 
+import struct
+from functools import lru_cache
+
 _M, _MASK = 0x5BD1E995, 0xFFFFFFFF
+
+
+@lru_cache(maxsize=256)
+def _words(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}I")
 
 
 def murmur2(data: bytes) -> int:
     """The signed 32-bit hash of `org.apache.kafka.common.utils.Utils.murmur2`."""
     h = 0x9747B28C ^ len(data)
     whole = len(data) & ~3
-    for start in range(0, whole, 4):
-        k = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
+    for k in _words(whole >> 2).unpack_from(data):
+        k = k * _M & _MASK
+        h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
     if len(data) > whole:
         h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK

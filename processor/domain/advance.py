@@ -4,7 +4,7 @@ It runs in every decision, whatever the event was. So a wake-up carries no meani
 repeated or stale changes nothing, and a recipient whose wake-up was lost is put right by the next event.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -18,9 +18,17 @@ from schemas.records import Delivery, EventType
 from schemas.state import End, Ladder, Notification, Step, StepState
 from schemas.topics import CLAIM_DEADLINE_MS, CLAIM_GRACE_MS
 
+# Python 3.11 takes ten times as long to name a member of an enumeration; this module looks at every step there is.
+_PENDING, _CLAIMED = StepState.PENDING, StepState.CLAIMED
+
 
 def advance(draft: Draft) -> bool:
     """Do all that is due; True if a step was claimed. Order: forget, expire, take back lost claims, claim."""
+    moments = list(_moments(draft))
+    if not moments or min(moments) > draft.now:
+        # As it is for most events: one look at the moments tells that nothing below would find anything.
+        _arm(draft, moments)
+        return False
     _purge(draft)
     for key, notification in _open(draft):
         if notification.expires_at <= draft.now:
@@ -28,7 +36,7 @@ def advance(draft: Draft) -> bool:
             end(draft, key, End.EXPIRED, Reason.EXPIRED)
     _take_back_lost_claims(draft)
     claimed = _decide_due(draft)
-    _arm(draft)
+    _arm(draft, _moments(draft))
     return claimed
 
 
@@ -74,7 +82,7 @@ def reopened(step: Step, due_at: int, why: Reason) -> Step:
 
 
 def _lost_at(step: Step) -> int | None:
-    if step.state is not StepState.CLAIMED or step.claim_deadline is None:
+    if step.state is not _CLAIMED or step.claim_deadline is None:
         return None
     return step.claim_deadline + CLAIM_GRACE_MS
 
@@ -98,7 +106,7 @@ def _due_step(draft: Draft, key: str, begun: set[str]) -> Step | None:
     notification = draft.notifications[key]
     strict = notification.ladder is not None and notification.ladder.ordering == "strict"
     for step in notification.steps:
-        if step.state is not StepState.PENDING or step.due_at > draft.now:
+        if step.state is not _PENDING or step.due_at > draft.now:
             continue
         if not (strict and step.attempts == 0 and step.channel in begun):
             return step
@@ -232,12 +240,11 @@ def _claim(draft: Draft, key: str, notification: Notification, ladder: Ladder, s
     )
 
 
-def _arm(draft: Draft) -> None:
+def _arm(draft: Draft, moments: Iterable[int]) -> None:
     """Ask for a wake-up at the next moment that matters, unless an earlier one is already outstanding."""
-    moments = [m for m in _moments(draft) if m > draft.now]
-    if not moments:
+    soonest = min((moment for moment in moments if moment > draft.now), default=None)
+    if soonest is None:
         return
-    soonest = min(moments)
     if draft.wake_at is None or draft.wake_at <= draft.now or soonest < draft.wake_at:
         draft.wake_at = soonest
         draft.commands.append(WakeAt(recipient=draft.recipient, due_at=soonest))
@@ -254,7 +261,7 @@ def _moments(draft: Draft) -> Iterator[int]:
         if notification.ended is None:
             yield notification.expires_at
         for step in notification.steps:
-            if step.state is StepState.PENDING:
+            if step.state is _PENDING:
                 yield step.due_at
-            elif (lost_at := _lost_at(step)) is not None:
-                yield lost_at
+            elif step.state is _CLAIMED and step.claim_deadline is not None:
+                yield step.claim_deadline + CLAIM_GRACE_MS

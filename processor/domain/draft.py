@@ -85,7 +85,8 @@ class Draft:
     def set_step(self, dedup_key: str, step: Step) -> None:
         """Put a changed step in its place."""
         notification = self.notifications[dedup_key]
-        steps = tuple(step if s.step_no == step.step_no else s for s in notification.steps)
+        number = step.step_no
+        steps = tuple([step if s.step_no == number else s for s in notification.steps])
         self.notifications[dedup_key] = replace(notification, steps=steps)
 
     def publish_profile(self) -> None:

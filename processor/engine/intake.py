@@ -1,7 +1,6 @@
 """From a record to an event of the domain, or to a named reason why there is none."""
 
 from collections.abc import Mapping
-from typing import assert_never
 
 from processor.domain.model import (
     Event,
@@ -15,8 +14,9 @@ from processor.domain.model import (
 )
 from processor.engine.port import InputRecord
 from schemas import records as r
-from schemas.codec import AnyRecord, Decoded, decode, encode
+from schemas.codec import AnyRecord, decode_key, decode_record, encode
 from schemas.dead_letters import SET_ASIDE_AT_HEADER
+from schemas.envelope import Envelope, from_headers
 from schemas.errors import DecodeError
 from schemas.partitioner import partition_of
 from schemas.reasons import DeadReason
@@ -53,34 +53,33 @@ def read(record: InputRecord, ladders: Mapping[str, Ladder]) -> Event:
     Raises:
         DecodeError: it brings none; the reason says why.
     """
-    decoded = decode(record.topic, record.key, record.value, record.headers)
-    _check_size(decoded.record, len(record.value or b""))
+    recipient = decode_key(record.key)
+    envelope = from_headers(record.headers)
+    decoded = decode_record(record.topic, envelope.type, recipient, record.value)
+    _check_size(decoded, len(record.value or b""))
     _check_place(record)
-    return _event(decoded, ladders, _set_aside_at(record))
+    if isinstance(decoded, r.PutRecipient):
+        return RecipientPut(ce_id=envelope.id, put=decoded, set_aside_at=_set_aside_at(record))
+    if isinstance(decoded, r.EraseRecipient):
+        return RecipientErased(ce_id=envelope.id, erase=decoded, set_aside_at=_set_aside_at(record))
+    return _event(decoded, envelope, ladders)
 
 
-def _event(decoded: Decoded, ladders: Mapping[str, Ladder], set_aside_at: int | None) -> Event:
-    ce_id = decoded.envelope.id
-    match decoded.record:
-        case r.Notify() as notify:
-            return NotifyReceived(ce_id=ce_id, notify=notify, ladder=ladders.get(notify.kind))
-        case r.Redrive() as redrive:
-            return RedriveReceived(redrive=redrive, ladder=ladders.get(redrive.kind))
-        case r.PutRecipient() as put:
-            return RecipientPut(ce_id=ce_id, put=put, set_aside_at=set_aside_at)
-        case r.EraseRecipient() as erase:
-            return RecipientErased(ce_id=ce_id, erase=erase, set_aside_at=set_aside_at)
-        case r.Resolve() as resolve:
-            return ResolutionReceived(ce_id=ce_id, resolve=resolve)
-        case r.Due() as due:
-            return WokeUp(recipient=due.recipient, due_at=due.due_at)
-        case r.Outcome() as outcome:
-            return OutcomeReceived(outcome=outcome)
-        case r.RecipientProfile() | r.Delivery() | r.DeliveryEvent():
-            # The catalogue keeps these off the inputs, and decode reads only what the catalogue lists.
-            raise DecodeError(DeadReason.UNKNOWN_TYPE, f"{decoded.envelope.type!r} is no input")
+def _event(decoded: AnyRecord, envelope: Envelope, ladders: Mapping[str, Ladder]) -> Event:
+    match decoded:
+        case r.Notify():
+            return NotifyReceived(ce_id=envelope.id, notify=decoded, ladder=ladders.get(decoded.kind))
+        case r.Outcome():
+            return OutcomeReceived(outcome=decoded)
+        case r.Due():
+            return WokeUp(recipient=decoded.recipient, due_at=decoded.due_at)
+        case r.Resolve():
+            return ResolutionReceived(ce_id=envelope.id, resolve=decoded)
+        case r.Redrive():
+            return RedriveReceived(redrive=decoded, ladder=ladders.get(decoded.kind))
         case _:
-            assert_never(decoded.record)
+            # The catalogue keeps the others off the inputs, and only what it lists is read.
+            raise DecodeError(DeadReason.UNKNOWN_TYPE, f"{envelope.type!r} is no input")
 
 
 def _set_aside_at(record: InputRecord) -> int | None:
@@ -111,8 +110,10 @@ def _check_size(record: AnyRecord, received: int) -> None:
         size = len(encode(record))
     if size > limit:
         raise DecodeError(DeadReason.TOO_LARGE, f"{size} bytes, and {limit} are the most for a {type(record).__name__}")
+    # JSON has no shorter way to write a text than its UTF-8.
+    if received <= MAX_NAME_BYTES:
+        return
     for name in ("recipient", "kind", "dedup_key"):
         text = getattr(record, name, "")
-        # Four bytes are the most that one character takes.
-        if len(text) * 4 > MAX_NAME_BYTES and len(text.encode()) > MAX_NAME_BYTES:
+        if len(text.encode()) > MAX_NAME_BYTES:
             raise DecodeError(DeadReason.TOO_LARGE, f"{name} has more than {MAX_NAME_BYTES} bytes")

@@ -24,8 +24,8 @@ from processor.domain.model import Command, Deliver, Emit, PublishProfile, SetAs
 from processor.engine.port import InputRecord, OutputRecord
 from schemas.codec import encode, encode_key
 from schemas.dead_letters import REDRIVES_HEADER, DeadLetter
-from schemas.envelope import DUE_AT_HEADER, Envelope, Headers, to_headers
-from schemas.ids import uuid5_text
+from schemas.envelope import DUE_AT_HEADER, Headers, headers_for
+from schemas.ids import NameSpace
 from schemas.reasons import DeadReason
 from schemas.records import Delivery, Due, Notify, RecipientProfile
 from schemas.topics import (
@@ -45,6 +45,7 @@ SOURCE = "/rung/processor"
 NAMESPACE = UUID("3c9b0b2e-6f0b-5a54-8d0a-2c1f7c1f6a90")
 """Of the ids that are derived here; a change makes new ids for records that are written again."""
 
+_IDS = NameSpace(NAMESPACE)
 _DELAY_TOPICS: dict[str, Topic] = {topic.name: topic for topic in DELAYS}
 
 
@@ -131,8 +132,8 @@ def _delay_topic(tier: Tier) -> Topic:
 
 
 def _headers(event_id: str, event_type: str, at: int) -> Headers:
-    return to_headers(Envelope(event_id, event_type, SOURCE, at))
+    return headers_for(event_id, event_type, SOURCE, at)
 
 
 def _derived(*parts: str) -> str:
-    return uuid5_text(NAMESPACE, "|".join(parts))
+    return _IDS.text("|".join(parts).encode())

@@ -1,9 +1,13 @@
 """The processor's metrics: what came in, what was decided and asked for, and how late it was."""
 
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from processor.domain.model import Command, Decision, Deliver, Emit, Event
 from schemas.reasons import DeadReason, Reason
@@ -17,6 +21,39 @@ _LAG_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 _DEPTH_BUCKETS = (0, 1, 2, 3, 4, 5, 8, 13)
 _EVENTS: tuple[type, ...] = Event.__args__
 _COMMANDS: tuple[type, ...] = Command.__args__
+_Label = TypeVar("_Label")
+
+
+class Tally(Generic[_Label]):
+    """Counts of one thread, which reach their counters when somebody reads these. To count each of a record's decisions
+    and commands in a counter of the library, with its lock, takes as long as to write the state."""
+
+    def __init__(self, counters: Mapping[_Label, Counter]) -> None:
+        self.counts = dict.fromkeys(counters, 0)
+        self._counters = counters
+        self._told = dict(self.counts)
+        self._lock = threading.Lock()
+
+    def tell(self) -> None:
+        """Bring the counters up to date."""
+        with self._lock:
+            for label, count in self.counts.copy().items():
+                if count > self._told[label]:
+                    self._counters[label].inc(count - self._told[label])
+                    self._told[label] = count
+
+
+class _Before(Collector):
+    """Has no metrics of its own, and is asked before the others."""
+
+    def __init__(self, tallies: Iterable[Tally[Any]]) -> None:
+        self._tallies = tallies
+
+    def collect(self) -> Iterable[Metric]:
+        """Tell all tallies."""
+        for tally in self._tallies:
+            tally.tell()
+        return ()
 
 
 class ProcessorMetrics:
@@ -26,6 +63,9 @@ class ProcessorMetrics:
         self, registry: CollectorRegistry, kinds: Iterable[str] = (), clock: Callable[[], float] = time.time
     ) -> None:
         """Register the metrics; `kinds` are those of the ladders, and `clock` tells seconds since the epoch."""
+        self._tallies: list[Tally[Any]] = []
+        # The first in the registry, so that the counters are brought up to date before they are read.
+        registry.register(_Before(self._tallies))
         self.events = Counter(
             "rung_processor_events_total", "Records that were understood, by type.", ["type"], registry=registry
         )
@@ -69,33 +109,35 @@ class ProcessorMetrics:
     def _initialise(self, kinds: Iterable[str]) -> None:
         for kind in kinds:
             self.depth.labels(kind)
-        # Looking a label up for every record costs more than counting it.
-        self._event = {cls: self.events.labels(cls.__name__) for cls in _EVENTS}
-        self._decision = {reason: self.decisions.labels(reason.value) for reason in Reason}
-        self._command = {cls: self.commands.labels(cls.__name__) for cls in _COMMANDS}
-        self._delivery_event = {event_type: self.delivery_events.labels(event_type.value) for event_type in EventType}
+        self._event = self._tallied({cls: self.events.labels(cls.__name__) for cls in _EVENTS})
+        self._decision = self._tallied({reason: self.decisions.labels(reason.value) for reason in Reason})
+        self._command = self._tallied({cls: self.commands.labels(cls.__name__) for cls in _COMMANDS})
+        published = {event_type: self.delivery_events.labels(event_type.value) for event_type in EventType}
+        self._delivery_event = self._tallied(published)
         for dead_reason in DeadReason:
             self.dead_letters.labels(SERVICE, dead_reason.value)
         for topic, tracker in self.lags.items():
             self.lag.labels(topic).set_function(tracker.seconds)
 
+    def _tallied(self, counters: Mapping[_Label, Counter]) -> Tally[_Label]:
+        tally = Tally(counters)
+        self._tallies.append(tally)
+        return tally
+
     def decided(self, event: Event, decision: Decision, now: int) -> None:
         """Count a decision that was made at `now` (milliseconds since the epoch)."""
-        self._event[type(event)].inc()
-        self._decision[decision.reason].inc()
+        self._event.counts[type(event)] += 1
+        self._decision.counts[decision.reason] += 1
         for command in decision.commands:
-            self._command[type(command)].inc()
-            match command:
-                case Emit(type=event_type, event=emitted):
-                    self._delivery_event[event_type].inc()
-                    if event_type is EventType.RESOLVED and emitted.depth is not None:
-                        self.depth.labels(emitted.kind).observe(emitted.depth)
-                case Deliver(delivery=delivery):
-                    late = max(0, now - delivery.due_at) / 1000
-                    self.due_lag.observe(late)
-                    self.last_due_lag.set(late)
-                case _:
-                    pass
+            self._command.counts[type(command)] += 1
+            if isinstance(command, Emit):
+                self._delivery_event.counts[command.type] += 1
+                if command.type is EventType.RESOLVED and command.event.depth is not None:
+                    self.depth.labels(command.event.kind).observe(command.event.depth)
+            elif isinstance(command, Deliver):
+                late = max(0, now - command.delivery.due_at) / 1000
+                self.due_lag.observe(late)
+                self.last_due_lag.set(late)
 
     def dead_lettered(self, reason: DeadReason) -> None:
         """Count a record that was set aside."""

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from processor.domain.model import Decision, Event
 from schemas.envelope import Headers
@@ -20,8 +21,7 @@ Clock = Callable[[], int]
 """Milliseconds since the epoch, UTC."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputRecord:
+class InputRecord(msgspec.Struct, frozen=True, gc=False):
     """One record as it was read, undecoded: key, value and headers byte for byte."""
 
     topic: Topic
@@ -37,8 +37,7 @@ class InputRecord:
     """How many partitions the topic has; None where a record's place says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRecord:
+class OutputRecord(msgspec.Struct, frozen=True, gc=False):
     """One record to be written; the engine adds the prefix of the names and picks the partition by the key."""
 
     topic: Topic

@@ -16,14 +16,14 @@ from confluent_kafka import KafkaException, Message
 from processor.engine.config import ProcessorConfig
 from processor.engine.handler import Handler
 from processor.engine.metrics import ProcessorMetrics
-from processor.engine.port import EngineError, InputRecord, OutputRecord, RawHeaders, StopTimeoutError
-from processor.engine.quix_app import PartitionTransaction, application, ensure_changelog, message_context
-from schemas.reasons import DeadReason
-from schemas.topics import PROCESSOR_INPUTS, Topic
+from processor.engine.port import EngineError, InputRecord, OutputRecord, StopTimeoutError
+from processor.engine.quix_app import application, ensure_changelog
+from schemas.envelope import headers_of
+from schemas.errors import DecodeError
+from schemas.topics import CATALOGUE, PROCESSOR_INPUTS, Topic
 
 LOOK_SECONDS = 1.0
 """How often the lag is looked at."""
-_STATE_KEY = b"state"
 
 _log = structlog.get_logger("rung.processor")
 
@@ -43,10 +43,11 @@ class QuixEngine:
         self._metrics = metrics
         self._inputs: Mapping[str, Topic] = {config.naming(topic): topic for topic in PROCESSOR_INPUTS}
         self._partitions = ensure_changelog(config, self._inputs)
-        self._app = application(config, self._set_aside)
-        self._frame = self._app.joined(self._inputs)
-        self._frame.update(self._process, metadata=True)
+        self._app = application(config)
+        self._frame = self._app.for_each(self._inputs, self._process)
         self._context = self._frame.processing_context
+        self._producer = self._app.producer
+        self._names = {topic.name: config.naming(topic) for topic in CATALOGUE}
         self._app.every_round(self._look)
         self._next_look = 0.0
         self._error: BaseException | None = None
@@ -87,32 +88,25 @@ class QuixEngine:
         finally:
             ended.set()
 
-    def _process(self, value: bytes | None, key: bytes | None, timestamp: int, headers: RawHeaders | None) -> None:
-        context = message_context()
-        topic = self._inputs[context.topic]
-        where = (topic, context.partition, context.offset, timestamp)
-        record = InputRecord(*where, key, value, headers, self._partitions)
-        transaction = self._context.checkpoint.get_store_transaction(self._frame.stream_id, record.partition)
+    def _process(self, message: Message) -> None:
+        topic, partition, timestamp = self._inputs[message.topic()], message.partition(), message.timestamp()[1]
+        place = (topic, partition, message.offset(), timestamp, message.key(), message.value())
+        try:
+            headers: Any = headers_of(message)
+        except DecodeError as error:
+            record = InputRecord(*place, None)
+            self._write([self._handler.set_aside(record, error.reason, error.detail)])
+            return
+        store: Any = self._context.checkpoint.get_store_transaction(self._frame.stream_id, partition)
         self._config.at("processor.decide.before")
-        self._write(self._handler.handle(record, _Store(transaction)))
+        self._write(self._handler.handle(InputRecord(*place, headers, self._partitions), store))
         self._config.at("processor.outputs.after")
         if self._metrics is not None:
-            self._metrics.lags[topic.name].processed(record.partition, timestamp)
-
-    def _set_aside(self, message: Message) -> None:
-        """A record whose headers the client cannot make into text (names that are no UTF-8): the rest is kept."""
-        name, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
-        timestamp = message.timestamp()[1]
-        record = InputRecord(self._inputs[name], partition, offset, timestamp, message.key(), message.value(), None)
-        detail = "a header's name is not UTF-8; the headers are lost"
-        self._write([self._handler.set_aside(record, DeadReason.BAD_HEADER, detail)])
-        self._context.store_offset(name, partition, offset)
+            self._metrics.lags[topic.name].processed(partition, timestamp)
 
     def _write(self, outputs: Iterable[OutputRecord]) -> None:
         for output in outputs:
-            self._context.producer.produce(
-                self._config.naming(output.topic), value=output.value, key=output.key, headers=output.headers
-            )
+            self._producer.write(self._names[output.topic.name], output.key, output.value, output.headers)
 
     def _look(self) -> None:
         """Tell the metrics in which partitions something waits. Costs no request: both offsets are in the client."""
@@ -140,20 +134,3 @@ class QuixEngine:
             return
         for name, partitions in waiting.items():
             self._metrics.lags[name].looked(partitions)
-
-
-class _Store:
-    """One partition's state inside the open transaction."""
-
-    def __init__(self, transaction: PartitionTransaction[Any, Any]) -> None:
-        self._transaction = transaction
-
-    def read(self, key: bytes) -> bytes | None:
-        found: bytes | None = self._transaction.get_bytes(_STATE_KEY, prefix=key)
-        return found
-
-    def write(self, key: bytes, value: bytes | None) -> None:
-        if value is None:
-            self._transaction.delete(_STATE_KEY, prefix=key)
-        else:
-            self._transaction.set_bytes(_STATE_KEY, value, prefix=key)

@@ -8,7 +8,6 @@
 - Signals stay with the process: the application runs in a thread, and its end is asked for by `stop`.
 """
 
-import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -29,11 +28,13 @@ with warnings.catch_warnings(record=True):
     from quixstreams import Application
     from quixstreams import message_context as message_context
     from quixstreams.dataframe import StreamingDataFrame
-    from quixstreams.internal_consumer import InternalConsumer as InternalConsumer
-    from quixstreams.internal_producer import InternalProducer as InternalProducer
+    from quixstreams.internal_consumer import InternalConsumer
+    from quixstreams.internal_producer import InternalProducer
     from quixstreams.kafka import ConnectionConfig
-    from quixstreams.state import PartitionTransaction as PartitionTransaction
-    from quixstreams.state.rocksdb import RocksDBOptions
+    from quixstreams.state.rocksdb import RocksDBOptions, RocksDBStore
+
+    from processor.engine.quix_clients import WatchedConsumer, WatchedProducer
+    from processor.engine.quix_state import BatchRecovery, RecipientsStore
 
 MAX_RECORD_BYTES = 2 * MAX_STATE_BYTES
 """The largest record written: a state, or a dead letter (the largest input and its marks)."""
@@ -46,44 +47,14 @@ CHANGELOG_CONFIG = {
     "max.compaction.lag.ms": str(DAY_MS),
 }
 MIB = 1024 * 1024
-OnBadMessage = Callable[[Message], None]
-
-
-class WatchedProducer(InternalProducer):
-    """The library's producer, which says when it passes the seams of a transaction."""
-
-    at: Callable[[str], None]
-
-    def begin_transaction(self) -> None:
-        """The state of the transaction before is on the disk by now."""
-        self.at("processor.state.after")
-        super().begin_transaction()  # type: ignore[no-untyped-call]
-
-    def commit_transaction(self, *args: Any, **kwargs: Any) -> None:
-        """Outputs and changelog are written and wait for the commit."""
-        self.at("processor.commit.before")
-        super().commit_transaction(*args, **kwargs)
-        self.at("processor.commit.after")
-
-
-class WatchedConsumer(InternalConsumer):
-    """The library's consumer, which tells of each wait for a record: in the work, and while state is read back."""
-
-    beat: Callable[[], None]
-    ran_dry = False
-    """Whether a wait ended without a record since somebody last looked and set this back."""
-
-    def poll(self, *args: Any, **kwargs: Any) -> Any:
-        """Wait for a record."""
-        self.beat()
-        found = super().poll(*args, **kwargs)
-        self.ran_dry |= found is None
-        return found
+BACKLOG_COMMITS = 4
+"""How many commit intervals one transaction may hold while there is always more to do than can be done."""
 
 
 class ProcessorApplication(Application):
     """The library's application with the differences that the module's text names."""
 
+    _handle: Callable[[Message], None] | None = None
     has_share = False
     """Whether the group has told this instance which partitions are its own. Its state may still be read back."""
 
@@ -99,10 +70,17 @@ class ProcessorApplication(Application):
         consumer.__class__ = WatchedConsumer
         return consumer
 
-    def watch(self, at: Callable[[str], None], beat: Callable[[], None]) -> None:
-        """Call `at` with the names of `points` that lie in a transaction's end, and `beat` at each wait."""
-        if isinstance(self._producer, WatchedProducer):
-            self._producer.at = at
+    @property
+    def producer(self) -> WatchedProducer:
+        """The one producer, of the outputs and the changelog."""
+        assert isinstance(self._producer, WatchedProducer)  # noqa: S101 - made so above
+        return self._producer
+
+    def watch(self, at: Callable[[str], None], beat: Callable[[], None], commit_seconds: float) -> None:
+        """Call `at` with the names of `points` that lie in a transaction's end, and `beat` at each wait; a commit is
+        tried for `commit_seconds` at the most."""
+        self.producer.at = at
+        self.producer.commit_seconds = commit_seconds
         if isinstance(self._consumer, WatchedConsumer):
             self._consumer.beat = beat
 
@@ -141,26 +119,51 @@ class ProcessorApplication(Application):
         joined.register_store()
         return joined
 
+    def for_each(self, topics: Iterable[str], handle: Callable[[Message], None]) -> StreamingDataFrame:
+        """Like `joined`, with `handle` called for each record in place of what is made of the stream, and the store of
+        `quix_state`. The library's own way of a record through rows, contexts and callbacks takes longer than to decide
+        it; its groups, checkpoints, transactions and rebalances are as they are."""
+        frame = self.joined(topics)
+        store = self._state_manager.get_store(frame.stream_id)
+        if isinstance(store, RocksDBStore):
+            store.__class__ = RecipientsStore
+        if self._state_manager._recovery_manager is not None:
+            self._state_manager._recovery_manager.__class__ = BatchRecovery
+        self._handle = handle
+        return frame
+
+    def _process_message(self, dataframe_composed: Any) -> None:
+        """Work off what is there, until it is time to commit."""
+        handle, consumer, producer, context = self._handle, self._consumer, self._producer, self._processing_context
+        if handle is None or not isinstance(consumer, WatchedConsumer):
+            super()._process_message(dataframe_composed)  # type: ignore[no-untyped-call]
+            return
+        producer.poll(0)
+        found = False
+        for message in consumer.arriving(self._config.consumer_poll_timeout):
+            found = True
+            handle(message)
+            # Another one after a rebalance, which happens between two records.
+            checkpoint = context.checkpoint
+            checkpoint.store_offset(message.topic(), message.partition(), message.offset())
+            if checkpoint.expired():
+                # A longer transaction under a backlog: its end costs the same, and nobody waits for the first record.
+                context.commit_interval = self._config.commit_interval * BACKLOG_COMMITS
+                break
+        else:
+            context.commit_interval = self._config.commit_interval
+        self._run_tracker.set_message_consumed(found)
+        if found:
+            producer._broker_available()  # type: ignore[no-untyped-call]
+            consumer._broker_available()  # type: ignore[no-untyped-call]
+
     def every_round(self, task: Callable[[], None]) -> None:
         """Call `task` after every record, and while there is none after every wait for one."""
         self._dataframe_registry.register_periodic_task(task)
 
 
-def application(config: ProcessorConfig, on_bad_message: OnBadMessage) -> ProcessorApplication:
-    """Set up the application; no connection is made yet.
-
-    Args:
-        config: the instance's settings.
-        on_bad_message: called for a record that the client library itself cannot read.
-    """
-
-    def on_consumer_error(error: Exception, message: Message | None, logger: logging.Logger) -> bool:
-        if message is None or message.error() is not None:
-            logger.error("reading from Kafka failed: %s", error)
-            return False
-        on_bad_message(message)
-        return True
-
+def application(config: ProcessorConfig) -> ProcessorApplication:
+    """Set up the application; no connection is made yet."""
     connection = ConnectionConfig.from_librdkafka_dict(dict(config.kafka), ignore_extras=True)
     known = connection.as_librdkafka_dict().keys()
     extra = {name: value for name, value in config.kafka.items() if name not in known}
@@ -176,10 +179,9 @@ def application(config: ProcessorConfig, on_bad_message: OnBadMessage) -> Proces
         state_dir=config.state_dir / config.instance_id,
         rocksdb_options=_rocksdb_options(config),
         auto_create_topics=False,
-        on_consumer_error=on_consumer_error,
         loglevel=None,
     )
-    made.watch(config.at, config.beat)
+    made.watch(config.at, config.beat, config.transaction_seconds)
     return made
 
 
@@ -244,6 +246,9 @@ def _producer_settings(config: ProcessorConfig) -> dict[str, Any]:
         "transaction.timeout.ms": round(config.transaction_seconds * 1000),
         "message.max.bytes": MAX_RECORD_BYTES,
         "compression.type": "lz4",
+        # A transaction that follows another closely is answered "concurrent transactions" for some milliseconds; with
+        # the default of 100 ms it would stand still for as long.
+        "retry.backoff.ms": 5,
     }
 
 

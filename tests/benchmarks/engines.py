@@ -83,7 +83,7 @@ def same(given: Arguments, stop: threading.Event) -> None:
     config = given.config()
     inputs = [config.naming(topic) for topic in PROCESSOR_INPUTS]
     ensure_changelog(config, inputs)
-    app = application(config, lambda _: None)
+    app = application(config)
     frame = app.joined(inputs)
     context = frame.processing_context
     prefix = given.prefix
@@ -115,7 +115,7 @@ def counter(given: Arguments, stop: threading.Event) -> None:
         state_dir=given.state_dir,
         loglevel=None,
     )
-    app.watch(lambda _: None, lambda: None)
+    app.watch(lambda _: None, lambda: None, 10.0)
     source = app.topic(naming(PROCESSOR_INPUTS[0]), key_deserializer="str", value_deserializer="json")
     target = app.topic(given.prefix + "counts", key_serializer="str", value_serializer="json")
 

@@ -17,7 +17,8 @@ from processor.domain.decide import decide
 from processor.domain.model import Decision, Event
 from processor.engine.config import ProcessorConfig
 from processor.engine.port import Decide
-from processor.engine.quix_app import InternalProducer, PartitionTransaction
+from processor.engine.quix_clients import WatchedProducer
+from processor.engine.quix_state import StateTransaction
 from processor.engine.service import run
 from schemas.state import Ladder, RecipientState
 from schemas.topics import Naming
@@ -87,13 +88,13 @@ def die_at(point: str, decide_with: Decide) -> Decide:
             return dying_decide
         case "outputs":
             # Flushed first, so that the records do lie in the topics, in a transaction that nobody ends.
-            after(InternalProducer, "produce", lambda producer: producer.flush())
+            after(WatchedProducer, "write", lambda producer: producer.flush())
         case "before commit":
-            before(InternalProducer, "commit_transaction")
+            before(WatchedProducer, "commit_transaction")
         case "after commit":
-            after(InternalProducer, "commit_transaction")
+            after(WatchedProducer, "commit_transaction")
         case "state written":
-            after(PartitionTransaction, "flush")
+            after(StateTransaction, "flush")
         case _:
             raise ValueError(point)
     return decide_with

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from processor.domain.model import Event, NotifyReceived, RecipientErased, RecipientPut, ResolutionReceived, WokeUp
@@ -53,7 +52,7 @@ def test_a_record_is_read_only_where_its_key_belongs(partitions: int) -> None:
         intake.read(asked, LADDERS)
         place = partition_of(asked.key or b"", partitions)
         for partition in range(partitions):
-            lies = dataclasses.replace(asked, partition=partition, partitions=partitions)
+            lies = msgspec.structs.replace(asked, partition=partition, partitions=partitions)
             if partition == place:
                 assert isinstance(intake.read(lies, LADDERS), ResolutionReceived)
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from uuid import UUID
 
 import msgspec
@@ -105,7 +104,7 @@ def test_what_is_given_up_is_the_request_made_again() -> None:
     """The input was an answer or a wake-up; the dead letter is a request that can be put back, with its count."""
     request = r.Notify(notification_id=UUID(int=5), recipient="ada", kind="payment", dedup_key="k", data={"n": 1})
     aside = SetAside(reason=DeadReason.UNDELIVERABLE, detail="why", notify=request, redrives=2)
-    (letter,) = interpret([aside], dataclasses.replace(RECORD, topic=OUTCOMES), NOW)
+    (letter,) = interpret([aside], msgspec.structs.replace(RECORD, topic=OUTCOMES), NOW)
     decoded = decode(NOTIFICATIONS, letter.key, letter.value, list(letter.headers))
     assert decoded.record == request
     assert header(letter, "rung_dl_topic") == b"notifications"
