@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from deploy.auditing import since_option
 from deploy.configuration import load_configuration
 from deploy.people import AskError
 from deploy.settings import Settings, load
+from deploy.signals import stopped_by_signals
 from processor.domain.quiet_hours import validate_profile
 from processor.engine import intake
 from processor.engine.port import InputRecord
@@ -95,10 +95,9 @@ def _carried_out(config: RedriveConfig, database: str | None) -> Summary:
     from relay.redrive.outbox_dead import added, put_back
 
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        with stopped_by_signals(stop), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("reading dead letters", total=None)
             summary = run(config, stop, lambda read, size: bar.update(task, completed=read, total=max(read, size)))
         if database is not None and not summary.stopped:
@@ -109,9 +108,6 @@ def _carried_out(config: RedriveConfig, database: str | None) -> Summary:
         raise AskError(f"Kafka cannot be used: {error.args[0].str()}") from None
     except psycopg.Error as error:
         raise AskError(f"the database cannot be used: {str(error).splitlines()[0]}") from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return summary
 
 

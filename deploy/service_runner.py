@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from deploy.preflight import Needs, passes
 from deploy.probes import KafkaProbe, PostgresProbe
 from deploy.refusals import RefusedError
 from deploy.settings import Settings
+from deploy.signals import stop_on_signals
 
 Run = Callable[[threading.Event, CollectorRegistry], None]
 FAILED = 1
@@ -43,8 +43,7 @@ def run_service(
     logs.configure(settings.log_level, name)
     log = structlog.get_logger("rung.service")
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop_on_signals(stop)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 import threading
@@ -16,6 +15,7 @@ from rich.table import Table
 from deploy.hints import hints, program
 from deploy.running import Running, announce
 from deploy.settings import Settings
+from deploy.signals import stop_on_signals
 from deploy.system import LocalSystem, StartInterrupted
 
 POLL_SECONDS = 0.2
@@ -27,8 +27,7 @@ def up(settings: Settings, state_dir: Path | None, *, as_json: bool, force: bool
     """Start everything, say where it is, keep it running; 0 when it was stopped in order, 130 when it was told to
     stop before it had started, 1 when a server ended by itself."""
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop_on_signals(stop)
     console = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         folder = state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rung-")))

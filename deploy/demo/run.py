@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -25,6 +24,7 @@ from deploy.demo.summary import print_summary, print_verdict
 from deploy.local.supervisor import Child, Supervisor
 from deploy.running import Running
 from deploy.settings import load
+from deploy.signals import stop_on_signals
 from deploy.system import LocalSystem, StartInterrupted
 from relay.journal.query import explain, find
 from relay.journal.render import render
@@ -47,8 +47,7 @@ def run_demo(keep: Path | None) -> int:
     # A log or a pipe has no width of its own; a table needs more than the 80 columns that would be assumed.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop_on_signals(stop)
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rung-demo-")))
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,13 +7,13 @@ at no moment: what is read is written.
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from deploy.signals import stop_on_signals
 from relay.delays.config import DelaysConfig
 from relay.delays.session import consumer_settings
 from relay.delays.transactions import producer_settings
@@ -58,7 +58,7 @@ def forward(given: Arguments, stop: threading.Event) -> None:
 def main() -> None:
     """Run until SIGTERM."""
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop_on_signals(stop)
     forward(msgspec.convert(json.loads(sys.argv[1]), Arguments), stop)
 
 

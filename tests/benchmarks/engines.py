@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from deploy.signals import stop_on_signals
 from processor.domain.decide import decide
 from processor.engine.config import ProcessorConfig
 from processor.engine.handler import Handler
@@ -141,8 +141,7 @@ def main() -> None:
     """Run until SIGTERM."""
     given = msgspec.convert(json.loads(sys.argv[1]), Arguments)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop_on_signals(stop)
     {"rung": rung, "same": same, "counter": counter}[given.mode](given, stop)
 
 

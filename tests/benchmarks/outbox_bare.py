@@ -7,7 +7,6 @@ no position over a restart, checks nothing, cannot run twice, and loses the row 
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import psycopg
 from confluent_kafka import Producer
 
+from deploy.signals import stop_on_signals
 from relay.outbox.publisher import SETTINGS
 
 ROWS = 2_000
@@ -31,7 +31,7 @@ def main() -> None:
     """Publish until SIGTERM."""
     settings: dict[str, Any] = json.loads(sys.argv[1])
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop_on_signals(stop)
     producer = Producer({"bootstrap.servers": settings["kafka"], **SETTINGS})
     topic, poll_seconds = settings["topic"], settings["poll_seconds"]
     with psycopg.connect(settings["database_url"], autocommit=True) as connection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from deploy.logs import configure
+from deploy.signals import stop_on_signals
 from processor.delivery.channels_config import parse_channels
 from processor.delivery.config import DeliveryConfig
 from processor.delivery.service import run
@@ -31,7 +31,7 @@ def main() -> None:
     """Deliver until SIGTERM."""
     given = msgspec.convert(json.loads(sys.argv[1]), Arguments)
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop_on_signals(stop)
     configure("info", "deliver")
     folder = Path(given.folder)
     config = DeliveryConfig(

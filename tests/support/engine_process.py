@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from deploy.signals import stop_on_signals
 from processor.domain.decide import decide
 from processor.domain.model import Decision, Event
 from processor.engine.config import ProcessorConfig
@@ -104,8 +105,7 @@ def main() -> None:
     """Run until SIGTERM; exit 0 then, and 1 if the engine gives up."""
     arguments = msgspec.json.decode(sys.argv[1], type=Arguments)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop_on_signals(stop)
     config = ProcessorConfig(
         kafka={"bootstrap.servers": arguments.bootstrap},
         naming=Naming(arguments.prefix),

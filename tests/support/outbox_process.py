@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from deploy.signals import stop_on_signals
 from relay.outbox.config import OutboxConfig
 from relay.outbox.service import run
 from schemas.topics import Naming
@@ -38,7 +38,7 @@ def main() -> None:
     """Run until SIGTERM."""
     settings = json.loads(sys.argv[1])
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: stop.set())
+    stop_on_signals(stop)
     run(OutboxConfig(naming=Naming(settings.pop("prefix")), **settings), stop, CollectorRegistry())
 
 

@@ -21,15 +21,16 @@ from schemas.topics import Naming, tier_for
 from tests.support.kafka import Record, produce, read_all
 
 PROGRAM = """
-import signal, sys, threading
+import sys, threading
 from prometheus_client import CollectorRegistry
+from deploy.signals import stop_on_signals
 from relay.delays.config import DelaysConfig
 from relay.delays.service import run
 from schemas.topics import Naming
 
 kafka, prefix, instance = sys.argv[1:]
 stop = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: stop.set())
+stop_on_signals(stop)
 config = DelaysConfig({"bootstrap.servers": kafka}, instance, Naming(prefix), session_timeout_seconds=2.0)
 run(config, stop, CollectorRegistry())
 """
