@@ -5,6 +5,9 @@
   the resolutions too. The domain is indifferent to the order between topics, so nothing is gained by it.
 - The prefetch is small. All inputs share one queue in the client, and a long backlog of notifications in it would make
   a resolution wait for all of it.
+- A record goes from the client to the handler at once, and states are written and read back by the batch
+  (`quix_clients`, `quix_state`). The library's groups, rebalances, checkpoints and transactions are as they are.
+- A transaction holds more while there is a backlog, and its end has a limit.
 - Signals stay with the process: the application runs in a thread, and its end is asked for by `stop`.
 """
 

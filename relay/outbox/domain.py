@@ -68,6 +68,13 @@ class Group(NamedTuple):
     position: Position
     buckets: tuple[int, ...]
 
+    def after(self, snapshot: str, last_seq: int | None) -> "Group":
+        """The group once a page was read in `snapshot`, up to `last_seq` if there may be more in it."""
+        seen, until, _ = self.position
+        if last_seq is None:
+            return Group(Position(until or snapshot), self.buckets)
+        return Group(Position(seen, until or snapshot, last_seq), self.buckets)
+
 
 class Entry:
     """The rows of one bucket on one page (or several pages, if the later ones held none)."""
@@ -155,7 +162,6 @@ class Progress:
             last_seq: up to where it was read, if there may be more in that snapshot.
         """
         entries: dict[int, Entry] = {}
-        seen, until, _ = group.position
         last_ms: int | None = None
         for number, written_ms in rows:
             entry = entries.get(number)
@@ -164,7 +170,7 @@ class Progress:
             entry.left += 1
             last_ms = written_ms
         done = last_seq is None
-        after = Position(until or snapshot) if last_seq is None else Position(seen, until or snapshot, last_seq)
+        after = group.after(snapshot, last_seq).position
         for number in group.buckets:
             bucket = self._buckets[number]
             bucket.behind_ms = None if done else last_ms or bucket.behind_ms

@@ -18,11 +18,12 @@ import structlog
 from tenacity import Retrying, retry_if_exception_type, stop_when_event_set, wait_exponential, wait_random
 from tenacity.wait import wait_base
 
+from relay.outbox.ahead import ReadAhead
 from relay.outbox.config import OutboxConfig
-from relay.outbox.domain import Entry, Position, Progress, Snapshot, next_wait
+from relay.outbox.domain import Entry, Group, Position, Progress, Snapshot, next_wait
 from relay.outbox.leases import LeaseLostError, Leases
 from relay.outbox.metrics import OutboxMetrics
-from relay.outbox.publisher import Publisher, Refusal
+from relay.outbox.publisher import Publisher, Refusal, Report
 from relay.outbox.records import Outgoing, Row, outgoing
 from relay.outbox.store import Dead, Page, Store
 from schemas.errors import DecodeError
@@ -68,6 +69,8 @@ class Session:
         self._breaks = 0
         self._broke_at = 0.0
         self._store = Store(config.database_url, self._replica)
+        ahead = Store(config.database_url, self._replica)
+        self._ahead = ReadAhead(ahead, config.page_rows, config.page_bytes)
         self._publisher = Publisher(config.kafka, config.naming)
         self._leases = Leases(config, self._replica, self._publisher.halt)
 
@@ -90,6 +93,7 @@ class Session:
             self._publisher.close()
             self._count()
             self._leases.leave()
+            self._ahead.close()
             self._store.close()
             self._metrics.oldest_ms = None
             self._metrics.leased_buckets.set(0)
@@ -140,7 +144,7 @@ class Session:
         for page in pages:
             self._publish(page)
         for group in walks:
-            walk = self._query(partial(self._store.walk, group, config.page_rows, config.page_bytes))
+            walk = self._query(partial(self._walk, group))
             if walk is None or self._cut_off:
                 break
             self._publish(walk)
@@ -150,9 +154,17 @@ class Session:
         self._metrics.oldest_ms = self._progress.oldest_ms()
         return any(page.rows for page in pages), any(page.last_seq is not None for page in pages)
 
+    def _walk(self, group: Group) -> Page:
+        """A page of a long read, and a request for the one after it."""
+        page = self._ahead.take(group) or self._store.walk(group, self._config.page_rows, self._config.page_bytes)
+        if page.rows and page.last_seq is not None:
+            self._ahead.begin(group.after(page.snapshot, page.last_seq))
+        return page
+
     def _publish(self, page: Page) -> None:
         marks = [(row.bucket, row.created_ms) for row in page.rows]
         entries = self._progress.page(page.group, marks, page.snapshot, page.last_seq)
+        batches: dict[tuple[int, str], tuple[_Batch, Report]] = {}
         for row in page.rows:
             entry = entries[row.bucket]
             if row.seq in self._refused:
@@ -162,13 +174,17 @@ class Session:
                 record = outgoing(row)
             except DecodeError as error:
                 self._set_aside(row, entry, error.reason, error.detail)
-            else:
-                self._hand_over(row, entry, record)
+                continue
+            known = batches.get((row.bucket, row.aggregatetype))
+            if known is None:
+                batch = _Batch(self, row.bucket, entry, row.aggregatetype)
+                known = batches[row.bucket, row.aggregatetype] = batch, self._publisher.report(batch)
+            known[0].rows.append((row, record))
+            self._hand_over(record, *known)
 
-    def _hand_over(self, row: Row, entry: Entry, record: Outgoing) -> None:
-        ended = partial(self._ended, row, entry)
+    def _hand_over(self, record: Outgoing, batch: "_Batch", report: Report) -> None:
         self._config.at("outbox.publish.before")
-        while self._cut_off or not self._publisher.send(record, ended):
+        while self._cut_off or not self._publisher.send(record, batch, report):
             self._config.beat()
             self._leases.check()
             if self._publisher.broken is not None or self._stop.is_set():
@@ -179,17 +195,17 @@ class Session:
             self._publisher.poll(0.05)
         self._config.at("outbox.publish.after")
 
-    def _ended(self, row: Row, entry: Entry, refusal: Refusal | None) -> None:
-        """Kafka has this one, or does not take it. One that is refused may come up again, if the producer broke over
-        it."""
-        if refusal is not None:
-            self._refused[row.seq] = refusal
-            self._set_aside(row, entry, *refusal)
-            return
+    def acknowledged(self, batch: "_Batch") -> None:
+        """Kafka has one more row of these."""
         self._config.at("outbox.acknowledge.before")
-        self._progress.settle(row.bucket, entry)
-        self._published[row.aggregatetype] += 1
+        self._progress.settle(batch.bucket, batch.entry)
+        self._published[batch.topic] += 1
         self._config.at("outbox.acknowledge.after")
+
+    def refused(self, batch: "_Batch", row: Row, refusal: Refusal) -> None:
+        """Kafka does not take a row. It may come up again, if the producer broke over it."""
+        self._refused[row.seq] = refusal
+        self._set_aside(row, batch.entry, *refusal)
 
     def _count(self) -> None:
         """Tell the metrics what was acknowledged: for each row by itself it would be a good part of a row's cost."""
@@ -318,3 +334,27 @@ class Session:
         )
         retrying(self._store.connect)
         return None
+
+
+class _Batch:
+    """The rows of one bucket and topic on one page that were handed over."""
+
+    __slots__ = ("_session", "bucket", "entry", "rows", "topic")
+
+    def __init__(self, session: Session, bucket: int, entry: Entry, topic: str) -> None:
+        self._session = session
+        self.bucket = bucket
+        self.entry = entry
+        self.topic = topic
+        self.rows: list[tuple[Row, Outgoing]] = []
+
+    def acknowledged(self) -> None:
+        """Kafka has one more of them."""
+        self._session.acknowledged(self)
+
+    def refused(self, key: bytes, value: bytes, refusal: Refusal) -> None:
+        """Kafka does not take this one. Of two that are alike, each is refused by itself, and one stands for the
+        other."""
+        place = next(n for n, (_, record) in enumerate(self.rows) if record.key == key and record.value == value)
+        row, _ = self.rows.pop(place)
+        self._session.refused(self, row, refusal)

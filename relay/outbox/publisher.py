@@ -10,8 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -48,12 +47,25 @@ _OF_THE_RECORD: Final[Mapping[int, DeadReason]] = {
 }
 Refusal = tuple[DeadReason, str]
 """Why Kafka does not take a record, and a detail for people."""
-Ended = Callable[[Refusal | None], None]
-"""Told how a record ended: refused, or acknowledged if there is no refusal."""
+
+
+class Batch(Protocol):
+    """Some of the records that were handed over together. One that is refused is known by its key and value."""
+
+    def acknowledged(self) -> None:
+        """Kafka has one more of them."""
+        ...
+
+    def refused(self, key: bytes, value: bytes, refusal: Refusal) -> None:
+        """Kafka does not take this one."""
+        ...
+
+
+Report = Callable[[KafkaError | None, Message], None]
 
 
 class Publisher:
-    """Publishes records and calls back, from `send` or `poll`, once for each."""
+    """Publishes records and tells their batch, from `send` or `poll`, once for each."""
 
     def __init__(self, kafka: Mapping[str, str], naming: Naming) -> None:
         self._config: dict[str, Any] = {**kafka, **SETTINGS, "error_cb": self._on_error, "logger": _KAFKA_LOG}
@@ -68,14 +80,32 @@ class Publisher:
         """Why `reset` must be called before anything else is sent; None while all is well."""
         return self._broken
 
-    def send(self, record: Outgoing, ended: Ended) -> bool:
-        """Hand over a record; False if the queue is full (poll, and try again) or the producer is halted or broken."""
+    def report(self, batch: Batch) -> Report:
+        """What the producer calls for each record of a batch. One for all of them: a record's own way back, besides the
+        client's, costs one call."""
+        generation, acknowledged = self._generation, batch.acknowledged
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if generation != self._generation:
+                return
+            if error is None:
+                acknowledged()
+            elif error.code() in _OF_THE_RECORD:
+                refusal = (_OF_THE_RECORD[error.code()], f"Kafka refuses the record: {error.name()}")
+                batch.refused(message.key() or b"", message.value() or b"", refusal)
+            else:
+                self._broken = self._broken or error.name()
+
+        return delivered
+
+    def send(self, record: Outgoing, batch: Batch, report: Report) -> bool:
+        """Hand over a record of a batch, with the batch's `report`; False if the queue is full (poll, and try again) or
+        the producer is halted or broken."""
         if self._broken is not None or self._halted.is_set():
             return False
         topic, key, value, headers = record
-        delivered = partial(self._delivered, self._generation, ended)
         try:
-            self._producer.produce(self._names[topic.name], value, key, headers=headers, on_delivery=delivered)
+            self._producer.produce(self._names[topic.name], value, key, headers=headers, on_delivery=report)
         except BufferError:
             return False
         except KafkaException as raised:
@@ -83,18 +113,9 @@ class Publisher:
             if error.code() not in _OF_THE_RECORD:
                 self._broken = error.name()
                 return False
-            ended((_OF_THE_RECORD[error.code()], f"the record is larger than Kafka takes: {error.name()}"))
+            refusal = (_OF_THE_RECORD[error.code()], f"the record is larger than Kafka takes: {error.name()}")
+            batch.refused(key, value, refusal)
         return True
-
-    def _delivered(self, generation: int, ended: Ended, error: KafkaError | None, _message: Message) -> None:
-        if generation != self._generation:
-            return
-        if error is None:
-            ended(None)
-        elif error.code() in _OF_THE_RECORD:
-            ended((_OF_THE_RECORD[error.code()], f"Kafka refuses the record: {error.name()}"))
-        else:
-            self._broken = self._broken or error.name()
 
     def poll(self, seconds: float) -> None:
         """Serve call-backs; waits at most so long for the first one."""

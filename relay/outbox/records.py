@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from schemas import codec
-from schemas.envelope import Envelope, Headers, to_headers
+from schemas.envelope import Headers, headers_for
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
 from schemas.topics import NOTIFICATIONS, RESOLUTIONS, Topic
@@ -54,7 +54,7 @@ def outgoing(row: Row) -> Outgoing:
     if row.body is None:
         raise DecodeError(DeadReason.TOO_LARGE, f"the payload has {row.size} bytes, a record {topic.max_message_bytes}")
     try:
-        headers = to_headers(Envelope(row.id, row.type, SOURCE, row.created_ms))
+        headers = headers_for(row.id, row.type, SOURCE, row.created_ms)
     except (ValueError, OverflowError) as error:
         raise DecodeError(DeadReason.BAD_HEADER, "created_at is no time that a record can carry") from error
     if not row.aggregateid:

@@ -1,5 +1,6 @@
 """The relay's connection to PostgreSQL: one statement per call, each in a transaction of its own."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -73,6 +74,17 @@ class Store:
         connection.execute(queries.SESSION)
         connection.prepare_threshold = 0
         self._connection = connection
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as is known here."""
+        return self._connection is not None and not self._connection.closed
+
+    def cancel(self) -> None:
+        """Ask the server to give up what it does for this connection; may be called from another thread."""
+        if self._connection is not None and not self._connection.closed:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.cancel_safe(timeout=CONNECT_SECONDS)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
