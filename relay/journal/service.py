@@ -1,8 +1,10 @@
 """The journal's loop: read `delivery-events`, write a batch, go on; and the upkeep of its partitions."""
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -52,11 +54,14 @@ class Position:
     stored: int
     """What `rung.journal_offset` says: the fence."""
     next: int
-    """The next offset to write; other than `stored` only where the topic was made anew."""
+    """The next offset to read; beyond `stored` by what is being written, and other where the topic was made anew."""
 
 
 class Journal:
-    """One replica. All of it runs in one thread."""
+    """One replica: one thread reads and decodes a batch while another one writes the batch before it.
+
+    At most one batch is being written. The database is the writing thread's until `_settle` has its result.
+    """
 
     def __init__(self, config: JournalConfig, stop: threading.Event, metrics: JournalMetrics) -> None:
         self._config = config
@@ -69,12 +74,14 @@ class Journal:
         self._days: set[int] = set()
         self._next_upkeep = self._next_look = 0.0
         self._commit_may_stand = False
+        self._writer = ThreadPoolExecutor(1, "journal-writer")
+        self._writing: tuple[Batch, Future[list[Entry]]] | None = None
 
     def run(self) -> None:
         """Read and write until told to stop."""
         consumer = Consumer(consumer_settings(self._config), logger=None)
         try:
-            with self._store:
+            with self._store, self._writer:
                 self._persist(self._upkeep)
                 self._persist(self._know_kinds)
                 consumer.subscribe(
@@ -83,6 +90,7 @@ class Journal:
                 log.info("journal_started", topic=self._topic)
                 while not self._stop.is_set():
                     self._turn(consumer)
+                self._settle(consumer)
         except Stopping:
             log.info("journal_stopped_in_retry")
         finally:
@@ -94,11 +102,14 @@ class Journal:
         self._config.beat()
         messages = consumer.consume(self._config.batch_size, self._config.linger_seconds)
         mine = [m for m in messages if self._is_next(m)]
-        if mine:
-            self._write(consumer, mine)
+        batch = self._decode(mine) if mine else None
+        going_on = self._settle(consumer)
+        if batch is not None and going_on:
+            self._begin(batch)
         elif not messages:
             self._metrics.lag.set(0)
         if time.monotonic() >= self._next_upkeep:
+            self._settle(consumer)
             self._persist(self._upkeep)
         if time.monotonic() >= self._next_look:
             self._look(consumer)
@@ -126,29 +137,51 @@ class Journal:
         position = self._assigned.get(partition)
         return position is not None and offset >= position.next
 
-    def _write(self, consumer: Consumer, messages: Sequence[Message]) -> None:
+    def _decode(self, messages: Sequence[Message]) -> Batch:
         now = now_ms()
-        oldest = partitions.oldest_day(now, self._config.retention_days) * DAY_MS
-        batch = read(messages, now=now, oldest_at=oldest)
+        return read(messages, now=now, oldest_at=partitions.oldest_day(now, self._config.retention_days) * DAY_MS)
+
+    def _begin(self, batch: Batch) -> None:
+        """Let a batch be written, and go on reading behind it."""
+        expected = {p: self._assigned[p].stored for p in batch.next_offsets}
+        for partition, offset in batch.next_offsets.items():
+            self._assigned[partition].next = offset
+        self._writing = batch, self._writer.submit(self._write, batch, expected)
+
+    def _write(self, batch: Batch, expected: Mapping[int, int]) -> list[Entry]:
         self._commit_may_stand = False
         with self._metrics.batch.time():
-            try:
-                new = self._persist(lambda: self._transaction(batch))
-            except FencedError as error:
-                self._metrics.fenced.inc()
-                log.warning("fenced", detail=str(error))
-                self._reposition(consumer)
-                return
+            return self._persist(lambda: self._transaction(batch, expected))
+
+    def _settle(self, consumer: Consumer) -> bool:
+        """Wait for what is being written. False if it was not: then all is read again from where the table stands."""
+        written = self._written(consumer)
+        if not written:
+            self._reposition(consumer)
+        return written
+
+    def _written(self, consumer: Consumer) -> bool:
+        """Wait for what is being written and account for it. False if another writer was faster."""
+        if self._writing is None:
+            return True
+        batch, writing = self._writing
+        self._writing = None
+        try:
+            new = writing.result()
+        except FencedError as error:
+            self._metrics.fenced.inc()
+            log.warning("fenced", detail=str(error))
+            return False
         self._account(batch, new)
         self._show_progress(consumer, batch)
+        return True
 
-    def _transaction(self, batch: Batch) -> list[Entry]:
+    def _transaction(self, batch: Batch, expected: Mapping[int, int]) -> list[Entry]:
         missing = batch.days - self._days
         if missing:
             partitions.ensure(self._store.connection(), missing)
             self._days |= missing
         self._dead.write(batch.set_aside)
-        expected = {p: self._assigned[p].stored for p in batch.next_offsets}
         self._config.at("journal.transaction.before")
         try:
             new = self._store.write(batch.entries, expected, batch.next_offsets, lambda bad: self._refuse(batch, bad))
@@ -172,7 +205,7 @@ class Journal:
 
     def _account(self, batch: Batch, new: Sequence[Entry]) -> None:
         for partition, offset in batch.next_offsets.items():
-            self._assigned[partition] = Position(offset, offset)
+            self._assigned[partition].stored = offset
         self._metrics.written(new)
         self._metrics.past_retention.inc(batch.past_retention)
         self._metrics.repeats.inc(len(batch.entries) - len(new) - sum(s.refused for s in batch.set_aside))
@@ -205,8 +238,10 @@ class Journal:
         self._config.ready(True)
         log.info("partitions_assigned", partitions=sorted(self._assigned))
 
-    def _on_revoke(self, _: Consumer, taken: list[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         self._config.ready(False)
+        with contextlib.suppress(Stopping):
+            self._written(consumer)
         self._assigned = {}
         log.info("partitions_revoked", partitions=sorted(tp.partition for tp in taken))
 
