@@ -32,6 +32,8 @@ LATER_MS = 700_000
 """From the beginning to the first input: the second step of who was told at the beginning is due by then."""
 BEFORE_MS = 15_000
 """How long before the first input the others were told: their second step is not due, nor is their claim lost."""
+BETWEEN_MS = 590_000
+"""From the beginning to what else those hold whose second step comes due: its own second step does not, by far."""
 TICKS = 4
 """Inputs to a millisecond of the runs' clock."""
 KIND = "payment_action_required"
@@ -169,19 +171,35 @@ def mixed(recipients: int, partitions: int, bystanders: int = 0, held: int = 1) 
     """
     player = Player(partitions)
     asked: list[tuple[Topic, AnyRecord, str] | None] = [None] * recipients
-    # The clock of a partition never goes back, so those who wait for their second step come first.
-    numbers = sorted(range(recipients + bystanders), key=lambda number: MIX[number % len(MIX)] is not DUE)
-    for number in numbers:
-        recipient = recipient_name(number)
-        topic = MIX[number % len(MIX)]
-        player.now = EPOCH_MS if topic is DUE else EPOCH_MS + LATER_MS - BEFORE_MS
+    everyone = range(recipients + bystanders)
+
+    def begin(number: int) -> None:
+        recipient, topic = recipient_name(number), MIX[number % len(MIX)]
         claim = next(of_topic(opened(player, recipient), DELIVERIES))
         if topic is not OUTCOMES or number >= recipients:
             player.play(OUTCOMES, answer(claim, player.now), f"sent-{recipient}")
-        for more in range(1, held):
-            player.play(NOTIFICATIONS, notify(recipient, more), f"notify-{recipient}-{more}")
         if number < recipients:
             asked[number] = _asked(topic, recipient, number, claim)
+
+    def hold(number: int) -> None:
+        recipient = recipient_name(number)
+        for more in range(1, held):
+            written = player.play(NOTIFICATIONS, notify(recipient, more), f"notify-{recipient}-{more}")
+            for claim in of_topic([written], DELIVERIES):
+                player.play(OUTCOMES, answer(claim, player.now), f"sent-{recipient}-{more}")
+
+    # The clock of a partition never goes back, so those who wait for their second step come first; and what a wake-up
+    # finds due is one step, whatever else the recipient holds.
+    waiting = [number for number in everyone if MIX[number % len(MIX)] is DUE]
+    for at, act in ((EPOCH_MS, begin), (EPOCH_MS + BETWEEN_MS, hold)):
+        player.now = at
+        for number in waiting:
+            act(number)
+    player.now = EPOCH_MS + LATER_MS - BEFORE_MS
+    for number in everyone:
+        if MIX[number % len(MIX)] is not DUE:
+            begin(number)
+            hold(number)
     states = dict(player.store.states)
     inputs = []
     for tick, ask in enumerate(asked):
