@@ -55,6 +55,14 @@ class Settings(BaseSettings):
     state_dir: Path = Field(
         default=Path(".rung/state"), description="where the processor keeps its store between restarts"
     )
+    state_memory_mib: int = Field(
+        default=64,
+        ge=1,
+        description="the most that the processor's cache of the store takes; 8 MiB of buffers a partition come on top",
+    )
+    delivery_concurrency: int = Field(
+        default=64, ge=1, le=10_000, description="the most provider calls at once of a delivery worker"
+    )
     metrics_port: int = Field(
         default=9464, ge=0, le=65535, description="of `/metrics`, `/healthz` and `/readyz`; 0 serves none"
     )
