@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from typing import Any
 
+import msgspec
 import structlog
 
 
@@ -17,9 +20,9 @@ def configure(level: str, service: str) -> None:
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer()],
+        processors=[*shared, structlog.processors.JSONRenderer(_encode)],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
     )
     structlog.contextvars.bind_contextvars(service=service)
     handler = logging.StreamHandler(sys.stderr)
@@ -35,3 +38,12 @@ def configure(level: str, service: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
+
+
+def _encode(event: Any, **_: Any) -> bytes:
+    """A line as JSON, which the services write for every attempt; what JSON has no form for is shown as Python does."""
+    try:
+        return msgspec.json.encode(event, enc_hook=repr)
+    except (ValueError, OverflowError):
+        # Half a surrogate pair, such as a file's name may hold; or a number without end.
+        return json.dumps(event, default=repr).encode()

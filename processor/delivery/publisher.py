@@ -1,7 +1,6 @@
 """Writes outcomes and dead letters, and tells when Kafka has acknowledged them."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,8 +11,9 @@ from schemas.records import Outcome
 from schemas.topics import DEAD_LETTERS, OUTCOMES, PARTITIONER, Naming
 
 SOURCE = "/rung/delivery"
-SERVED_EVERY_SECONDS = 0.1
-"""The longest that the serving thread waits for an event of the producer; events wake it at once."""
+SERVED_EVERY_SECONDS = 0.003
+"""How often acknowledgements are asked for while some are open. The loop does so itself: a thread that waited for them
+would have to wait for the interpreter at each of them, and a busy loop gives it up two hundred times a second."""
 
 
 class PublishError(RuntimeError):
@@ -25,7 +25,7 @@ class PublishError(RuntimeError):
 
 
 class Publisher:
-    """An idempotent producer served by a thread of its own; call it from the event loop alone."""
+    """An idempotent producer; call it from the event loop alone."""
 
     def __init__(self, kafka: Mapping[str, str], naming: Naming, loop: asyncio.AbstractEventLoop) -> None:
         self._outcomes = naming(OUTCOMES)
@@ -46,9 +46,7 @@ class Publisher:
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="publisher", daemon=True)
-        self._thread.start()
+        self._timer: asyncio.TimerHandle | None = None
 
     def outcome(self, outcome: Outcome, acknowledged: Callable[[], None]) -> None:
         """Write an outcome; `acknowledged` is called in the event loop once Kafka has it."""
@@ -78,9 +76,10 @@ class Publisher:
         return True
 
     def close(self) -> None:
-        """Stop the serving thread; what is not acknowledged is given up."""
-        self._stop.set()
-        self._thread.join()
+        """Take what is acknowledged; what is not is given up."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._producer.poll(0)
         # The last reference ends the client's threads and connections.
         del self._producer
 
@@ -88,8 +87,7 @@ class Publisher:
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, acknowledged: Callable[[], None]
     ) -> None:
         def delivered(error: KafkaError | None, _message: Message) -> None:
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._delivered, error, acknowledged)
+            self._delivered(error, acknowledged)
 
         self._open += 1
         self._idle.clear()
@@ -102,6 +100,8 @@ class Publisher:
                 self._idle.set()
             code = error.args[0].code() if isinstance(error, KafkaException) else None
             raise PublishError(f"{topic}: {error}", code) from error
+        if self._timer is None:
+            self._timer = self._loop.call_later(SERVED_EVERY_SECONDS, self._serve)
 
     def _delivered(self, error: KafkaError | None, acknowledged: Callable[[], None]) -> None:
         if error is None:
@@ -113,6 +113,7 @@ class Publisher:
             self._idle.set()
 
     def _serve(self) -> None:
-        while not self._stop.is_set():
-            self._producer.poll(SERVED_EVERY_SECONDS)
+        self._timer = None
         self._producer.poll(0)
+        if self._open:
+            self._timer = self._loop.call_later(SERVED_EVERY_SECONDS, self._serve)

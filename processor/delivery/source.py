@@ -169,15 +169,14 @@ class Source:
         )
 
     def _poll(self) -> list[Message]:
+        # One call for all that lies ready: each call ends with a wait for the interpreter, which a busy loop gives up
+        # two hundred times a second.
         message = self._consumer.poll(POLL_SECONDS)
-        while message is not None:
-            if self._is_usable(message):
-                self._batch.append(message)
-            if len(self._batch) >= BATCH:
-                break
-            message = self._consumer.poll(0)
+        if message is not None:
+            self._batch.append(message)
+            self._batch += self._consumer.consume(BATCH - 1, 0)
         batch, self._batch = self._batch, []
-        return batch
+        return [message for message in batch if self._is_usable(message)]
 
     def _is_usable(self, message: Message) -> bool:
         error = message.error()

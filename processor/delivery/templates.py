@@ -9,6 +9,7 @@ and `locale`; a name that does not exist is an error, never an empty space. Bloc
 """
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from schemas.state import Ladder
 BLOCKS = ("subject", "text", "html")
 LIMIT = 512 * 1024
 """Characters of one rendered part; far above any message that a provider takes."""
+LOOK_SECONDS = 1.0
+"""How long a template that was changed, made or removed may go unnoticed."""
 SUBJECT_CHANNELS = frozenset({"email"})
 
 _Fill = Callable[[Context], Iterator[str]]
@@ -50,6 +53,9 @@ class Templates:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._names: dict[tuple[str, str, str | None], str | None] = {}
+        self._loaded: dict[tuple[str, bool], jinja2.Template] = {}
+        self._looked_at = 0.0
         loader = jinja2.FileSystemLoader(folder)
         self._plain = _environment(loader, autoescape=False)
         self._escaped = _environment(loader, autoescape=True)
@@ -60,7 +66,11 @@ class Templates:
         Raises:
             TemplateError: there is no such template, or it fails on this data.
         """
-        name = self.find(claim.template, claim.channel, claim.locale)
+        self._look()
+        asked = claim.template, claim.channel, claim.locale
+        if asked not in self._names:
+            self._names[asked] = self.find(*asked)
+        name = self._names[asked]
         if name is None:
             raise TemplateError(f"there is no template {claim.template}/{claim.channel}.j2")
         values = {
@@ -134,13 +144,27 @@ class Templates:
             faults.append("there is a subject and neither a block text nor a block html")
         return faults
 
+    def _look(self) -> None:
+        """Ask the disk again once in a while: it costs as much as filling a template."""
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            self._names.clear()
+            self._loaded.clear()
+
+    def _template(self, name: str, *, escaped: bool) -> jinja2.Template:
+        template = self._loaded.get((name, escaped))
+        if template is None:
+            template = self._loaded[name, escaped] = (self._escaped if escaped else self._plain).get_template(name)
+        return template
+
     def _fill(self, name: str, values: Mapping[str, Any]) -> Message:
-        plain = self._plain.get_template(name)
+        plain = self._template(name, escaped=False)
         if not plain.blocks:
             return Message(text=_checked(name, plain.render(values)))
         parts = _blocks(plain, values)
         if "html" in parts:
-            parts["html"] = _blocks(self._escaped.get_template(name), values)["html"]
+            parts["html"] = _blocks(self._template(name, escaped=True), values)["html"]
         return Message(**{block: _checked(name, text) for block, text in parts.items() if block in BLOCKS})
 
 

@@ -44,6 +44,7 @@ class WebhookAdapter:
         self._provider = provider
         self._options = options
         self._timeout = provider.timeout_ms / 1000
+        self._own_url = None if options.url is None else URL(options.url)
         self._secret = _secret(options.secret_env, secrets)
         self._token = secrets[options.token_env] if options.token_env else None
         self._session = aiohttp.ClientSession(
@@ -74,13 +75,15 @@ class WebhookAdapter:
         except ssrf.BadUrlError:
             return Rejected("bad_address")
         body = _body(call)
-        state = SimpleNamespace(sent=False, result=None)
+        state = SimpleNamespace(sent=False, response=None)
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._post(url, body, self._headers(call.key, body), state)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             # A status that came counts, also where the rest of the answer did not.
-            return state.result or _classify_error(error, sent=state.sent)
+            if state.response is not None:
+                return classify(state.response.status, state.response.headers, b"", _now_ms())
+            return _classify_error(error, sent=state.sent)
 
     async def lookup(self, key: str) -> Answer:
         """GET the lookup URL: 2xx says accepted, 404 says not."""
@@ -113,8 +116,8 @@ class WebhookAdapter:
         await self._session.close()
 
     def _url(self, to: str) -> URL:
-        if self._options.url is not None:
-            return URL(self._options.url)
+        if self._own_url is not None:
+            return self._own_url
         return ssrf.check_url(to, allow_private=self._options.allow_private)
 
     def _authorization(self) -> dict[str, str]:
@@ -130,7 +133,7 @@ class WebhookAdapter:
         ) as response:
             if response.status in CREDENTIALS:
                 _log.error("provider_refused_credentials", provider=self._provider.name, status=response.status)
-            state.result = classify(response.status, response.headers, b"", _now_ms())
+            state.response = response
             return classify(response.status, response.headers, await _read(response), _now_ms())
 
 
