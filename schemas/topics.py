@@ -67,10 +67,16 @@ TIERS: tuple[Tier, ...] = (
 """1 s, 5 s, 30 s, 2 min, 5 min, then doubling from 15 min to 64 h."""
 
 
+OVERSHOOT_MS = 500
+"""By how much a tier may be longer than the wait. A record leaves at its moment all the same; without this a wait that
+is some milliseconds short of a tier, as most are that were planned a moment ago, would take ten hops in place of one.
+It may leave before records ahead of it, so the delayer must hold what leaves within this time."""
+
+
 def tier_for(remaining_ms: int) -> Tier:
-    """The largest tier that does not overshoot; below one second the smallest, where the rest is waited out."""
+    """The largest tier that does not overshoot by more than `OVERSHOOT_MS`; for less, the smallest."""
     for tier in reversed(TIERS):
-        if tier.delay_ms <= remaining_ms:
+        if tier.delay_ms <= remaining_ms + OVERSHOOT_MS:
             return tier
     return TIERS[0]
 

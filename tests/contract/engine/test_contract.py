@@ -88,7 +88,7 @@ def test_state_survives_a_restart(engine: EngineUnderTest, lose_disk: bool) -> N
     assert {p: counts(events, p) for p in people} == {person: [1, 2, 3] for person in people}
 
 
-def test_a_wait_goes_to_the_largest_tier_that_does_not_overshoot(engine: EngineUnderTest) -> None:
+def test_a_wait_goes_to_the_largest_tier_that_fits(engine: EngineUnderTest) -> None:
     """A wake-up lies in the right delay topic, keyed by recipient, with its absolute moment as a header."""
     waits = [1_500, 10_000, 3 * 60_000, 70 * 3_600_000]
     engine.send_records(NOTIFICATIONS, [(notify("ada", f"k{w}", wake_in_ms=w), f"n{w}") for w in waits])

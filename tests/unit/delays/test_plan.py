@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from relay.delays.plan import due_at, next_tier, release_at
 from schemas.errors import DecodeError
 from schemas.reasons import DeadReason
-from schemas.topics import HOUR_MS, TIERS, tier_for
+from schemas.topics import HOUR_MS, OVERSHOOT_MS, TIERS, Tier, tier_for
 
 NOW = 1_790_000_000_000
 MOST_HOPS = 25
@@ -70,12 +70,26 @@ def test_a_release_is_never_after_the_moment_or_a_whole_tier(
 
 
 @given(st.integers(1, 1_000 * HOUR_MS))
-def test_the_next_tier_is_the_largest_that_does_not_overshoot(remaining: int) -> None:
+def test_the_next_tier_is_the_largest_that_hardly_overshoots(remaining: int) -> None:
     """No larger tier would fit; below the smallest it is the smallest, where the rest is waited out."""
     tier = next_tier(NOW + remaining, NOW)
     assert tier is not None
-    assert tier.delay_ms <= remaining or tier is TIERS[0]
-    assert all(other.delay_ms > remaining for other in TIERS if other.delay_ms > tier.delay_ms)
+    assert tier.delay_ms <= remaining + OVERSHOOT_MS or tier is TIERS[0]
+    assert all(other.delay_ms > remaining + OVERSHOOT_MS for other in TIERS if other.delay_ms > tier.delay_ms)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_wait_that_was_planned_a_moment_ago_takes_one_hop(tier: Tier) -> None:
+    """It is as long as a tier but for the time that the plan took, and leaves at its moment."""
+    at, waits = climb(NOW + tier.delay_ms, NOW + 80, [])
+    assert (at, waits) == (NOW + tier.delay_ms, [tier.delay_ms - 80])
+
+
+def test_hops_that_come_a_little_late_need_no_more_of_them() -> None:
+    """Three days, with each hop 60 ms late: 64 h and 8 h, and no tail of ever smaller tiers."""
+    at, waits = climb(NOW + 72 * HOUR_MS, NOW, [60, 60])
+    assert at == NOW + 72 * HOUR_MS + 60
+    assert len(waits) == 2
 
 
 @pytest.mark.parametrize("remaining", [0, -1, -(10**9)])

@@ -14,7 +14,7 @@ from schemas import records as r
 from schemas.codec import decode
 from schemas.profile import Profile
 from schemas.reasons import DeadReason
-from schemas.topics import DELIVERIES, NOTIFICATIONS, OUTCOMES, RECIPIENTS, TIERS, Tier
+from schemas.topics import DELIVERIES, NOTIFICATIONS, OUTCOMES, OVERSHOOT_MS, RECIPIENTS, TIERS, Tier
 
 RECORD = InputRecord(NOTIFICATIONS, 3, 17, 0, b"ada", b"original", [("ce_id", b"x"), ("odd", None)])
 NOW = 1_777_636_800_000
@@ -54,11 +54,12 @@ def test_a_claim_has_an_id_of_its_own_and_a_repeat_has_the_same() -> None:
 
 @pytest.mark.parametrize("tier", TIERS, ids=lambda tier: tier.name)
 def test_a_wait_of_just_a_tier_goes_there(tier: Tier) -> None:
-    """A wait as long as a tier goes to it, and one a millisecond shorter to the tier before."""
+    """A wait as long as a tier goes to it, and so does one that is short of it by a moment; not by more than that."""
     before = TIERS[max(TIERS.index(tier) - 1, 0)]
     due = NOW + tier.delay_ms
-    exact, less = interpret([WakeAt(recipient="ada", due_at=at) for at in (due, due - 1)], RECORD, NOW)
-    assert (exact.topic.name, less.topic.name) == (tier.topic, before.topic)
+    moments = (due, due - OVERSHOOT_MS, due - OVERSHOOT_MS - 1)
+    exact, short, less = interpret([WakeAt(recipient="ada", due_at=at) for at in moments], RECORD, NOW)
+    assert (exact.topic.name, short.topic.name, less.topic.name) == (tier.topic, tier.topic, before.topic)
     assert header(exact, "due_at") == str(due).encode()
 
 

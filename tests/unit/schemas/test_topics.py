@@ -31,12 +31,13 @@ def test_delay_topics_outlive_their_tier() -> None:
 
 
 @given(st.integers(-(2**40), 2**40))
-def test_a_tier_never_overshoots_and_is_the_largest(remaining: int) -> None:
-    """From the first tier's length on, the chosen tier ends in time, and the next larger one would not."""
+def test_a_tier_hardly_overshoots_and_is_the_largest(remaining: int) -> None:
+    """From the first tier's length on, the chosen one ends in time or a moment later; the next larger one would not."""
     tier = tier_for(remaining)
     larger = [other for other in TIERS if other.delay_ms > tier.delay_ms]
-    assert tier.delay_ms <= remaining or tier is TIERS[0]
-    assert all(other.delay_ms > remaining for other in larger)
+    most = remaining + topics.OVERSHOOT_MS
+    assert tier.delay_ms <= most or tier is TIERS[0]
+    assert all(other.delay_ms > most for other in larger)
 
 
 @given(st.integers(1, 400 * topics.DAY_MS))
