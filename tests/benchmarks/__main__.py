@@ -14,6 +14,7 @@ from tests.benchmarks.bench import Bench
 from tests.benchmarks.harness import Row
 from tests.benchmarks.parts import PARTS
 from tests.benchmarks.report import machine, missed, save, show, warn
+from tests.benchmarks.report import markdown as table
 
 
 def main(
@@ -21,6 +22,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Turns of baseline and ours; three or more for a claim.")] = 3,
     scale: Annotated[float, typer.Option(min=0.0001, help="Multiplies the size of each part.")] = 1.0,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the raw numbers there.")] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table there as Markdown.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if a bound is missed.")] = False,
     keep: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep servers' state and logs there.")] = None,
 ) -> None:
@@ -46,9 +48,12 @@ def main(
                 traceback.print_exc()
                 broken.append(name)
             warn(f"{name}: {time.monotonic() - started:.0f} s")
+            if json is not None:
+                # After each part: a run that is cut off has measured something.
+                save(rows, about, json)
     show(rows, about)
-    if json is not None:
-        save(rows, about, json)
+    if markdown is not None:
+        markdown.write_text(table(rows, about))
     for name in broken:
         warn(f"{name} could not be measured")
     if broken or (check and missed(rows)):

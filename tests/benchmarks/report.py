@@ -119,6 +119,17 @@ def save(rows: Sequence[Row], about: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps({"machine": about, "rows": [row.json() for row in rows]}, indent=1, default=str) + "\n")
 
 
+def markdown(rows: Sequence[Row], about: dict[str, Any]) -> str:
+    """The table as it stands in the project's own pages, with the machine above it."""
+    names = ["part and figure", "ours", "baseline", "ratio", "must", ""]
+    lines = [_line(about), "", "| " + " | ".join(names) + " |", "|---|---:|---:|---:|---|---|"]
+    for row in rows:
+        part, what, unit, ours, baseline, ratio, must, _, _ = _cells(row)
+        kept = {None: "", True: "kept", False: "**missed**"}[row.kept]
+        lines.append(f"| {part}: {what}, {unit} | {ours} | {baseline} | {ratio} | {must} | {kept} |")
+    return "\n".join(lines) + "\n"
+
+
 def missed(rows: Sequence[Row]) -> list[Row]:
     """The rows whose bound is not kept."""
     return [row for row in rows if row.kept is False]
