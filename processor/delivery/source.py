@@ -169,14 +169,17 @@ class Source:
         )
 
     def _poll(self) -> list[Message]:
-        # One call for all that lies ready: each call ends with a wait for the interpreter, which a busy loop gives up
-        # two hundred times a second.
+        # One by one: a batch that the client makes takes the end of a partition for a record, and after a pause it
+        # would go on one record too far.
         message = self._consumer.poll(POLL_SECONDS)
-        if message is not None:
-            self._batch.append(message)
-            self._batch += self._consumer.consume(BATCH - 1, 0)
+        while message is not None:
+            if self._is_usable(message):
+                self._batch.append(message)
+            if len(self._batch) >= BATCH:
+                break
+            message = self._consumer.poll(0)
         batch, self._batch = self._batch, []
-        return [message for message in batch if self._is_usable(message)]
+        return batch
 
     def _is_usable(self, message: Message) -> bool:
         error = message.error()
