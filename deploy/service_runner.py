@@ -12,7 +12,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from deploy import health_server, logs
+from deploy import garbage, health_server, logs
 from deploy.health import Health, Probe, Watchdog, probe_seconds
 from deploy.preflight import Needs, passes
 from deploy.probes import KafkaProbe, PostgresProbe
@@ -57,6 +57,7 @@ def run_service(
         watchdog.start()
     try:
         if needs is None or passes(needs, stop, watched):
+            garbage.seldom()
             run(stop, registry)
     except RefusedError as refused:
         log.error("start_refused", reason=str(refused))

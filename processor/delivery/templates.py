@@ -155,7 +155,10 @@ class Templates:
     def _template(self, name: str, *, escaped: bool) -> jinja2.Template:
         template = self._loaded.get((name, escaped))
         if template is None:
-            template = self._loaded[name, escaped] = (self._escaped if escaped else self._plain).get_template(name)
+            template = (self._escaped if escaped else self._plain).get_template(name)
+            # One plain mapping in place of a chain of them, which would be copied at each filling, link by link.
+            template.globals = dict(template.globals)
+            self._loaded[name, escaped] = template
         return template
 
     def _fill(self, name: str, values: Mapping[str, Any]) -> Message:

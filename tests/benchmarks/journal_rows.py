@@ -15,6 +15,8 @@ from schemas.records import DeliveryEvent, EventType, PlannedStep
 from schemas.topics import DELIVERY_EVENTS, Naming
 
 KIND = "payment_action_required"
+QUEUE = 50_000
+"""Half of what the client's queue holds."""
 EVENTS_EACH = 5
 """Events of one notification here: accepted, claimed, sent, resolved and one step suppressed."""
 
@@ -69,6 +71,8 @@ def publish(kafka: str, naming: Naming, total: int) -> None:
         for kind, event in events(number, at):
             if written < total:
                 headers = to_headers(Envelope(str(uuid.uuid4()), kind.value, "/rung/processor", at))
+                while len(producer) >= QUEUE:
+                    producer.poll(0.1)
                 producer.produce(topic, encode(event), encode_key(event.recipient), headers=headers)
                 written += 1
         producer.poll(0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from deploy import garbage
 from deploy.logs import configure
 from deploy.signals import stop_on_signals
 from processor.delivery.channels_config import parse_channels
@@ -42,6 +43,7 @@ def main() -> None:
         instance_id="bench",
         concurrency=given.slots,
     )
+    garbage.seldom()
     run(config, stop, CollectorRegistry())
 
 
