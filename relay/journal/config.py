@@ -19,7 +19,7 @@ class JournalConfig:
     """A name that this replica keeps over restarts: partitions then wait for it instead of moving twice."""
     retention_days: int = 30
     """Whole UTC days that are kept, besides today."""
-    batch_size: int = 2_000
+    batch_size: int = 4_000
     """The most events in one transaction."""
     linger_seconds: float = 0.1
     """How long a batch waits to fill; the most that it adds to an event's way into the journal."""

@@ -1,6 +1,7 @@
 """The journal's loop: read `delivery-events`, write a batch, go on; and the upkeep of its partitions."""
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from schemas.topics import DAY_MS, DELIVERY_EVENTS
 log = structlog.get_logger("rung.journal")
 T = TypeVar("T")
 
+SWITCH_SECONDS = 0.0005
 LOOK_SECONDS = 1.0
 DAYS_AHEAD = 2
 """Partitions made before they are needed: today's, tomorrow's and one more, for a clock that is ahead."""
@@ -40,6 +42,9 @@ def run(config: JournalConfig, stop: threading.Event, registry: CollectorRegistr
         psycopg.Error: the database lacks the migrations or the rights.
         KafkaException: a fault that the consumer does not survive.
     """
+    # The writing thread gets the interpreter ten times sooner than it would: it asks for it at each turn to the server,
+    # and the other one, which decodes, does not let go by itself.
+    sys.setswitchinterval(SWITCH_SECONDS)
     Journal(config, stop, JournalMetrics(registry)).run()
 
 

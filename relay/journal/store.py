@@ -106,17 +106,19 @@ class Store:
             FencedError: another writer has moved one of the offsets.
             psycopg.Error: of another fault than the record's; nothing was written unless the commit itself broke.
         """
+        ways: list[Callable[[], list[Entry]]] = [lambda: self._copy(entries), lambda: self._insert(entries)]
+        for way in ways if entries else ():
+            try:
+                # Each way in a transaction of its own: one around them all, with a savepoint, would be two more turns
+                # to the server for every batch, and hardly a batch needs the second way.
+                with self.connection().transaction():
+                    self._advance(expected, next_offsets)
+                    return way()
+            except psycopg.Error as error:
+                if classify(error) is not Fault.RECORD:
+                    raise
         with self.connection().transaction():
             self._advance(expected, next_offsets)
-            if not entries:
-                return []
-            for way in (self._copy, self._insert):
-                try:
-                    with self.connection().transaction():
-                        return way(entries)
-                except psycopg.Error as error:
-                    if classify(error) is not Fault.RECORD:
-                        raise
             return self._one_by_one(entries, refuse)
 
     def _advance(self, expected: Mapping[int, int], next_offsets: Mapping[int, int]) -> None:

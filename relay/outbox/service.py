@@ -1,5 +1,6 @@
 """The relay as a service: sessions one after the other, and the upkeep of partitions, until it is told to stop."""
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from relay.outbox.migrations import check_schema
 from relay.outbox.upkeep import Upkeep
 
 _LOG = structlog.get_logger("rung.outbox")
+SWITCH_SECONDS = 0.0005
 
 
 def run(config: OutboxConfig, stop: threading.Event, registry: CollectorRegistry) -> None:
@@ -33,6 +35,9 @@ def run(config: OutboxConfig, stop: threading.Event, registry: CollectorRegistry
     metrics = OutboxMetrics(registry)
     if not _patiently(config, stop, metrics, lambda: check_schema(config.database_url)):
         return
+    # The page ahead is read beside the publishing of the one before, and must not wait for the interpreter at each turn
+    # to the server for as long as Python lets a thread have it.
+    sys.setswitchinterval(SWITCH_SECONDS)
     upkeep = Upkeep(config, stop)
     upkeep.start()
     watched = replace(config, beat=partial(_beat, upkeep, config.beat))

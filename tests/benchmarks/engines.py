@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from deploy import garbage
 from deploy.signals import stop_on_signals
 from processor.domain.decide import decide
 from processor.engine.config import ProcessorConfig
@@ -142,6 +143,9 @@ def main() -> None:
     given = msgspec.convert(json.loads(sys.argv[1]), Arguments)
     stop = threading.Event()
     stop_on_signals(stop)
+    if given.mode == "rung":
+        # As the service does before it runs.
+        garbage.seldom()
     {"rung": rung, "same": same, "counter": counter}[given.mode](given, stop)
 
 
