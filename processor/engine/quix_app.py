@@ -58,6 +58,8 @@ class ProcessorApplication(Application):
     """The library's application with the differences that the module's text names."""
 
     _handle: Callable[[Message], None] | None = None
+    _caught_up = True
+    """Whether all that was there was worked off at some moment since the last commit."""
     has_share = False
     """Whether the group has told this instance which partitions are its own. Its state may still be read back."""
 
@@ -151,9 +153,12 @@ class ProcessorApplication(Application):
             checkpoint.store_offset(message.topic(), message.partition(), message.offset())
             if checkpoint.expired():
                 # A longer transaction under a backlog: its end costs the same, and nobody waits for the first record.
-                context.commit_interval = self._config.commit_interval * BACKLOG_COMMITS
+                times = 1 if self._caught_up else BACKLOG_COMMITS
+                context.commit_interval = self._config.commit_interval * times
+                self._caught_up = False
                 break
         else:
+            self._caught_up = True
             context.commit_interval = self._config.commit_interval
         self._run_tracker.set_message_consumed(found)
         if found:

@@ -9,6 +9,7 @@ through a write to the disk of its own: of an event, as long as to decide it, an
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ _SUFFIX = b"|state"
 _UNKNOWN = object()
 RESTORE_BATCH = 2_000
 """The most changelog records that are read at once and written to the disk as one."""
+SILENT_SECONDS = 60.0
+"""A restore is stuck when nothing of it has come for so long, and a partition has no position."""
 RESTORE_WAIT_SECONDS = 0.1
 """How long to wait for records of the changelog before looking whether its end is reached."""
 
@@ -145,10 +148,15 @@ class RecipientsStore(RocksDBStore):
 class BatchRecovery(RecoveryManager):
     """The library's restore, with another loop: it reads and writes many records at once, and sees the end at once."""
 
+    _heard_at = 0.0
+
     def _recovery_loop(self) -> None:
+        self._heard_at = time.monotonic()
         while self.recovering:
             self._log_recovery_progress()
             messages: list[Any] = list(self._consumer.consume(RESTORE_BATCH, RESTORE_WAIT_SECONDS))
+            if messages:
+                self._heard_at = time.monotonic()
             places: dict[int, list[Message]] = defaultdict(list)
             for message in messages:
                 raise_for_msg_error(message)
@@ -168,6 +176,12 @@ class BatchRecovery(RecoveryManager):
             self._update_recovery_status()  # type: ignore[no-untyped-call]
             if self._broker_availability_timeout:
                 self._consumer.raise_if_broker_unavailable(self._broker_availability_timeout)
+
+    def _check_invalid_offset_threshold(self, rp: RecoveryPartition, reason: str) -> None:
+        # The library takes a partition that has no position for lost after sixty looks, of which it makes one a second.
+        # This loop looks after each batch, and a partition has no position while the records of others come first.
+        if time.monotonic() - self._heard_at > SILENT_SECONDS:
+            super()._check_invalid_offset_threshold(rp, reason)
 
 
 def _apply(recovering: RecoveryPartition, messages: list[Message]) -> None:

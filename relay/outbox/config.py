@@ -22,7 +22,7 @@ class OutboxConfig:
     """It stops by itself this much earlier: longer than clocks drift and a request stays in a socket."""
     renew_seconds: float = 1.0
     """How often leases are renewed and buckets shared out anew."""
-    busy_poll_seconds: float = 0.005
+    busy_poll_seconds: float = 0.007
     idle_poll_seconds: float = 0.1
     page_rows: int = 2_000
     """Rows of one read; more are read in pages."""
