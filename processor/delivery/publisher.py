@@ -114,6 +114,9 @@ class Publisher:
 
     def _serve(self) -> None:
         self._timer = None
-        self._producer.poll(0)
-        if self._open:
-            self._timer = self._loop.call_later(SERVED_EVERY_SECONDS, self._serve)
+        try:
+            self._producer.poll(0)
+        finally:
+            # Whatever one acknowledgement met, the others are waited for.
+            if self._open:
+                self._timer = self._loop.call_later(SERVED_EVERY_SECONDS, self._serve)
