@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from deploy.local.errors import StackError, from_os_error
 from deploy.local.progress import Progress, progress
 
 if TYPE_CHECKING:
-    from jgo.maven import MavenContext
+    from jgo.maven import Artifact, MavenContext
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.2.0"
 # Kafka logs through slf4j 1.7, whose binding to log4j 2 its own dependencies leave out. The version is that of the
@@ -64,9 +64,9 @@ class Jar:
             return False
 
 
-def locked_jars() -> list[Jar]:
-    """Read the lock: all jars of the class path."""
-    lines = (line.split() for line in LOCK.read_text("utf-8").splitlines() if line and not line.startswith("#"))
+def locked_jars(lock: Path = LOCK) -> list[Jar]:
+    """Read a lock: all jars of the class path."""
+    lines = (line.split() for line in lock.read_text("utf-8").splitlines() if line and not line.startswith("#"))
     return [Jar(coordinate, sha256, int(size)) for coordinate, sha256, size in lines]
 
 
@@ -79,7 +79,12 @@ def cache_directory() -> Path:
 
 
 def class_path(
-    cache: Path | None = None, repository: str | None = None, go_on: Callable[[], None] = lambda: None
+    cache: Path | None = None,
+    repository: str | None = None,
+    go_on: Callable[[], None] = lambda: None,
+    *,
+    lock: Path = LOCK,
+    of: str = "Apache Kafka",
 ) -> list[Path]:
     """Return the paths of all jars, downloading what the cache does not hold.
 
@@ -89,32 +94,34 @@ def class_path(
         cache: the cache folder; see `cache_directory`.
         repository: the base address of the Maven repository; `RUNG_MAVEN_REPOSITORY` or Maven Central if None.
         go_on: called now and then by any thread; what it raises ends a download.
+        lock: which jars.
+        of: whose jars they are, for people.
 
     Raises:
         StackError: the cache cannot be written, or a jar cannot be downloaded or is not the pinned one.
     """
     folder = (cache or cache_directory()) / "jars"
-    jars = locked_jars()
-    if missing := _missing(jars, folder):
+    jars = locked_jars(lock)
+    if missing := _missing(jars, folder, of):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with _only_one_download(folder):
                 # Somebody else may have downloaded them while this start waited for its turn.
-                missing = _missing(jars, folder)
+                missing = _missing(jars, folder, of)
                 if missing:
-                    _download(missing, folder, repository or os.environ.get(REPOSITORY_VARIABLE), go_on)
+                    _download(missing, folder, repository or os.environ.get(REPOSITORY_VARIABLE), go_on, of)
         except OSError as error:
-            raise from_os_error(error, f"keep Kafka's jars (set {CACHE_VARIABLE} to another folder)", folder) from error
+            raise from_os_error(error, f"keep {of}'s jars (set {CACHE_VARIABLE} to another folder)", folder) from error
     return [folder / jar.file_name for jar in jars]
 
 
-def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
+def _missing(jars: list[Jar], folder: Path, of: str) -> list[Jar]:
     try:
         with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
             intact = pool.map(lambda jar: jar.is_intact(folder / jar.file_name), jars)
             return [jar for jar, good in zip(jars, intact, strict=True) if not good]
     except OSError as error:
-        raise from_os_error(error, f"read Kafka's jars (set {CACHE_VARIABLE} to another folder)", folder) from error
+        raise from_os_error(error, f"read {of}'s jars (set {CACHE_VARIABLE} to another folder)", folder) from error
 
 
 @contextlib.contextmanager
@@ -124,7 +131,7 @@ def _only_one_download(folder: Path) -> Iterator[None]:
         yield
 
 
-def _download(jars: list[Jar], folder: Path, repository: str | None, go_on: Callable[[], None]) -> None:
+def _download(jars: list[Jar], folder: Path, repository: str | None, go_on: Callable[[], None], of: str) -> None:
     """Fetch jars into a folder beside their place, check each, and move it in; a broken download leaves nothing."""
     for broken in folder.glob(f"{_STAGING}*"):
         # Left by a download that was killed: this one alone holds the lock.
@@ -133,9 +140,9 @@ def _download(jars: list[Jar], folder: Path, repository: str | None, go_on: Call
     pool = ThreadPoolExecutor(_PARALLEL_DOWNLOADS)
     try:
         total = sum(jar.size for jar in jars)
-        with progress("Downloading Apache Kafka, once", total) as shown:
+        with progress(f"Downloading {of}, once", total) as shown:
             context = _maven(staging, repository, shown, go_on)
-            tasks = [pool.submit(_fetch, context, jar, folder) for jar in jars]
+            tasks = [pool.submit(_fetch, context, jar, folder, of) for jar in jars]
             for task in as_completed(tasks):
                 go_on()
                 task.result()
@@ -162,7 +169,7 @@ def _maven(staging: Path, repository: str | None, shown: Progress, go_on: Callab
     )
 
 
-def _fetch(context: MavenContext, jar: Jar, folder: Path) -> None:
+def _fetch(context: MavenContext, jar: Jar, folder: Path, of: str) -> None:
     import requests
 
     group, artifact, version = jar.coordinate.split(":")
@@ -171,7 +178,7 @@ def _fetch(context: MavenContext, jar: Jar, folder: Path) -> None:
     except requests.RequestException as error:
         # requests' errors are OSErrors too, but say nothing about the disk.
         raise StackError(
-            f"Kafka's jars could not be downloaded ({jar.coordinate}: {_reason(error)}); "
+            f"{of}'s jars could not be downloaded ({jar.coordinate}: {_reason(error)}); "
             f"check the network, or set {REPOSITORY_VARIABLE} to a mirror of Maven Central."
         ) from error
     except RuntimeError as error:
@@ -193,23 +200,41 @@ def _reason(error: Exception) -> str:
 
 def write_lock() -> None:
     """Resolve the two coordinates and pin what they need; a maintainer runs this to move to another Kafka."""
-    from jgo.maven import MavenContext, PythonResolver
-
-    with tempfile.TemporaryDirectory() as folder:
-        context = MavenContext(resolver=PythonResolver(), repo_cache=Path(folder), local_repos=[])
+    with maven() as context:
         # Kafka alone: resolved together with the binding, log4j's own managed versions would replace Kafka's.
-        direct, transitive = context.resolver.resolve([context.create_dependency(KAFKA)])
-        artifacts = [dependency.artifact for dependency in direct]
-        artifacts += [dependency.artifact for dependency in transitive if dependency.scope in ("compile", "runtime")]
+        artifacts = needed_by(context, KAFKA)
         group, name, version = LOGGING.split(":")
         artifacts.append(context.project(group, name).at_version(version).artifact())
-        lines = []
-        for artifact in artifacts:
-            content = artifact.resolve().read_bytes()
-            coordinate = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
-            lines.append(f"{coordinate} {hashlib.sha256(content).hexdigest()} {len(content)}\n")
-    header = "# Written by `python -m deploy.local.jars`: coordinate, SHA-256 of the jar, size in bytes.\n"
-    LOCK.write_text(header + "".join(sorted(lines)), "utf-8")
+        pin(artifacts, LOCK, "deploy.local.jars")
+
+
+@contextlib.contextmanager
+def maven() -> Iterator[MavenContext]:
+    """What resolves coordinates, with a cache of its own that is dropped afterwards."""
+    from jgo.maven import MavenContext, PythonResolver
+
+    repository = os.environ.get(REPOSITORY_VARIABLE)
+    remotes = {"configured": repository.rstrip("/")} if repository else None
+    with tempfile.TemporaryDirectory() as folder:
+        yield MavenContext(resolver=PythonResolver(), repo_cache=Path(folder), local_repos=[], remote_repos=remotes)
+
+
+def needed_by(context: MavenContext, coordinate: str) -> list[Artifact]:
+    """The artifact of a coordinate and those that it needs at run time."""
+    direct, transitive = context.resolver.resolve([context.create_dependency(coordinate)])
+    artifacts = [dependency.artifact for dependency in direct]
+    return artifacts + [dependency.artifact for dependency in transitive if dependency.scope in ("compile", "runtime")]
+
+
+def pin(artifacts: Iterable[Artifact], lock: Path, module: str) -> None:
+    """Download artifacts and write the lock of exactly these; `module` says in it who wrote it."""
+    lines = []
+    for artifact in artifacts:
+        content = artifact.resolve().read_bytes()
+        coordinate = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
+        lines.append(f"{coordinate} {hashlib.sha256(content).hexdigest()} {len(content)}\n")
+    header = f"# Written by `python -m {module}`: coordinate, SHA-256 of the jar, size in bytes.\n"
+    lock.write_text(header + "".join(sorted(lines)), "utf-8")
 
 
 if __name__ == "__main__":

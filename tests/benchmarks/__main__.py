@@ -10,15 +10,21 @@ from typing import Annotated
 
 import typer
 
+from deploy.local.errors import StackError
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.harness import Row
-from tests.benchmarks.parts import PARTS
+from tests.benchmarks.parts import OPTIONAL, PARTS
 from tests.benchmarks.report import machine, missed, save, show, warn
 from tests.benchmarks.report import markdown as table
 
+KNOWN = {**PARTS, **OPTIONAL}
+
 
 def main(
-    parts: Annotated[list[str] | None, typer.Argument(metavar="[PART]...", help=", ".join(PARTS))] = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PART]...", help=f"{', '.join(PARTS)}; only if named: {', '.join(OPTIONAL)}"),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of baseline and ours; three or more for a claim.")] = 3,
     scale: Annotated[float, typer.Option(min=0.0001, help="Multiplies the size of each part.")] = 1.0,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the raw numbers there.")] = None,
@@ -28,8 +34,8 @@ def main(
 ) -> None:
     """Measure each part against its baseline, in turns, on servers started for this run."""
     wanted = parts or list(PARTS)
-    if unknown := [name for name in wanted if name not in PARTS]:
-        raise typer.BadParameter(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if unknown := [name for name in wanted if name not in KNOWN]:
+        raise typer.BadParameter(f"no part {', '.join(unknown)}; there are {', '.join(KNOWN)}")
     about = machine() | {"rounds": rounds, "scale": scale}
     rows: list[Row] = []
     broken = []
@@ -42,7 +48,11 @@ def main(
             try:
                 # Servers of its own for each part: what one leaves behind must not cost the next one.
                 with Bench(folder / name, rounds=rounds, scale=scale) as bench:
-                    rows += PARTS[name](bench)
+                    rows += KNOWN[name](bench)
+            except StackError as error:
+                # One sentence that says what to do.
+                warn(str(error))
+                broken.append(name)
             except Exception:
                 # The other parts' figures are worth having.
                 traceback.print_exc()

@@ -79,6 +79,8 @@ class Drained:
     seconds: float
     cpu_seconds: float
     """Processor time of those who filled it."""
+    waited_seconds: float = 0.0
+    """How long the first record was waited for."""
 
     @property
     def per_second(self) -> float:
@@ -94,7 +96,8 @@ class Drained:
 def drained(count: Callable[[], int], total: int, workers: Sequence[Process], seconds: float) -> Drained:
     """Watch `workers` until `count` says `total`, from the first record that is seen to the last: the time that they
     take to start is not counted."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     first: tuple[float, int, float] | None = None
     while time.monotonic() < deadline:
         for worker in workers:
@@ -103,7 +106,7 @@ def drained(count: Callable[[], int], total: int, workers: Sequence[Process], se
         if found and first is None:
             first = (now, found, cpu)
         if found >= total and first is not None:
-            return Drained(found - first[1], max(now - first[0], 1e-9), cpu - first[2])
+            return Drained(found - first[1], max(now - first[0], 1e-9), cpu - first[2], first[0] - began)
         time.sleep(LOOK_SECONDS)
     raise RuntimeError(f"{count()} of {total} records after {seconds} s")
 

@@ -32,9 +32,9 @@ def drain(bench: Bench) -> Iterable[Row]:
     with filled(bench, rows) as backlog:
         runs = take_turns(
             bench.rounds,
-            lambda: _bare(bench, backlog, rows),
-            lambda: _relays(bench, backlog, rows, 1, state["one"]),
-            lambda: _relays(bench, backlog, rows, 2, state["two"]),
+            lambda: bare_loop(bench, backlog, rows),
+            lambda: relays(bench, backlog, rows, 1, state["one"]),
+            lambda: relays(bench, backlog, rows, 2, state["two"]),
         )
     bare, one, two = ([run.per_second for run in found] for found in runs)
     cpu = [tuple(round(run.cpu_us, 1) for run in found) for found in runs]
@@ -50,7 +50,8 @@ def drain(bench: Bench) -> Iterable[Row]:
         yield Row(part, f"{name} after the drain", "rows", found, (), "lower", Must(most=0))
 
 
-def _bare(bench: Bench, backlog: str, rows: int) -> Drained:
+def bare_loop(bench: Bench, backlog: str, rows: int) -> Drained:
+    """Drain a copy of the backlog through the bare loop."""
     with copy_of(bench, backlog) as url, bench.topics() as naming:
         topic = naming(NOTIFICATIONS)
         settings = {"kafka": bench.kafka, "database_url": url, "topic": topic, "poll_seconds": 0.005}
@@ -58,7 +59,8 @@ def _bare(bench: Bench, backlog: str, rows: int) -> Drained:
             return bench.drained([topic], rows, [worker])
 
 
-def _relays(bench: Bench, backlog: str, rows: int, replicas: int, state: list[dict[str, int]]) -> Drained:
+def relays(bench: Bench, backlog: str, rows: int, replicas: int, state: list[dict[str, int]]) -> Drained:
+    """Drain a copy of the backlog through so many replicas; what is left behind is added to `state`."""
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(copy_of(bench, backlog))
         naming = stack.enter_context(bench.topics())

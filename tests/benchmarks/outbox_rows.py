@@ -34,12 +34,16 @@ SELECT recipient, jsonb_build_object(
 FROM (SELECT 'recipient-' || lpad((i %% {RECIPIENTS})::text, 6, '0') AS recipient, lpad(i::text, 9, '0') AS dedup_key
       FROM generate_series(%(first)s::int, %(last)s::int) AS i) AS numbered
 """
-_FILL = f"""
+_BOTH = f"""
 WITH rows AS MATERIALIZED ({_PAYLOADS}), bare AS (
     INSERT INTO bare_outbox (key, type, payload) SELECT recipient, 'rung.notify', payload FROM rows
 )
 INSERT INTO rung.outbox (aggregatetype, aggregateid, type, payload)
 SELECT 'notifications', recipient, 'rung.notify', payload FROM rows
+"""
+_OUTBOX = f"""
+INSERT INTO rung.outbox (aggregatetype, aggregateid, type, payload)
+SELECT 'notifications', recipient, 'rung.notify', payload FROM ({_PAYLOADS}) AS rows
 """
 
 
@@ -48,14 +52,20 @@ def filled(bench: Bench, rows: int) -> Iterator[str]:
     """A database with so many rows waiting in `rung.outbox`, in transactions of 100, and the same in `bare_outbox`."""
     with bench.database([KIND]) as url:
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("SET synchronous_commit = off")
             connection.execute(BARE_TABLE)
-            pad = PAYLOAD_BYTES - _size(connection, 0)
-            for first in range(1, rows + 1, PER_TRANSACTION):
-                last = min(rows, first + PER_TRANSACTION - 1)
-                connection.execute(_FILL, {"first": first, "last": last, "pad": pad})
-            assert _size(connection, pad) == PAYLOAD_BYTES
+        fill(url, 1, rows, bare=True)
         yield url
+
+
+def fill(url: str, first: int, last: int, *, bare: bool = False) -> None:
+    """Write the rows of these numbers to `rung.outbox`, in transactions of 100; and to `bare_outbox` if `bare`."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = off")
+        pad = PAYLOAD_BYTES - _size(connection, 0)
+        for start in range(first, last + 1, PER_TRANSACTION):
+            numbers = {"first": start, "last": min(last, start + PER_TRANSACTION - 1), "pad": pad}
+            connection.execute(_BOTH if bare else _OUTBOX, numbers)
+        assert _size(connection, pad) == PAYLOAD_BYTES
 
 
 def _size(connection: psycopg.Connection[tuple[object, ...]], pad: int) -> int:

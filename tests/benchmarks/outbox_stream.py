@@ -14,7 +14,7 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 from schemas.topics import NOTIFICATIONS
-from tests.benchmarks.bench import PARTITIONS, Bench, Process
+from tests.benchmarks.bench import Bench, Process
 from tests.benchmarks.harness import percentile
 from tests.benchmarks.outbox_rows import BARE_TABLE, KIND
 from tests.support.eventually import eventually
@@ -59,10 +59,16 @@ def stream(bench: Bench, seconds: float, *, ours: bool) -> Stream:
         topic = naming(NOTIFICATIONS)
         settings = {"kafka": bench.kafka, "database_url": url, "topic": topic, "poll_seconds": 0.005}
         relay = bench.service("outbox", naming, url) if ours else bench.module("tests.benchmarks.outbox_bare", settings)
-        with relay as worker, Arrivals(bench.kafka, topic) as arrivals:
-            time.sleep(SETTLE_SECONDS)
-            idle = _cpu_percent(worker, IDLE_SECONDS)
-            return _measure(bench, url, worker, arrivals, seconds, ours=ours, idle=idle)
+        with relay as worker:
+            return measured(bench, url, topic, worker, seconds, ours=ours)
+
+
+def measured(bench: Bench, url: str, topic: str, worker: Process, seconds: float, *, ours: bool) -> Stream:
+    """Write for so many seconds what a running worker carries to the topic: to `rung.outbox`, or to the bare table."""
+    with Arrivals(bench, topic) as arrivals:
+        time.sleep(SETTLE_SECONDS)
+        idle = _cpu_percent(worker, IDLE_SECONDS)
+        return _measure(bench, url, worker, arrivals, seconds, ours=ours, idle=idle)
 
 
 def _measure(
@@ -90,21 +96,24 @@ def _cpu_percent(worker: Process, seconds: float) -> float:
 
 
 class Arrivals:
-    """When each record was there for a consumer, by the number in its dedup key: nanoseconds of the wall clock."""
+    """When each record was there for a consumer, by the number in its dedup key: nanoseconds of the wall clock.
 
-    def __init__(self, kafka: str, topic: str) -> None:
+    What the topic has already is not looked at.
+    """
+
+    def __init__(self, bench: Bench, topic: str) -> None:
         self.at_ns: dict[int, int] = {}
         self._stop = threading.Event()
         self._consumer = Consumer(
             {
-                "bootstrap.servers": kafka,
+                "bootstrap.servers": bench.kafka,
                 "group.id": "not-used",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "fetch.wait.max.ms": 1_000,
             }
         )
-        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        self._consumer.assign([TopicPartition(*place, end) for place, end in bench.offsets([topic]).items()])
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tests.benchmarks import delays, delivery, failover, growth, journal, outbox, processor, producer, state, whole
+from tests.benchmarks import (
+    debezium,
+    delays,
+    delivery,
+    failover,
+    growth,
+    journal,
+    outbox,
+    processor,
+    producer,
+    state,
+    whole,
+)
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.harness import Row
 
@@ -23,3 +35,5 @@ PARTS: dict[str, Callable[[Bench], Iterable[Row]]] = {
     "failover": failover.failover,
     "growth": growth.growth,
 }
+OPTIONAL: dict[str, Callable[[Bench], Iterable[Row]]] = {"debezium": debezium.compare}
+"""Parts that run only if they are named: they download what nothing else needs."""
