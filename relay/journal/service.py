@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import psycopg
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from prometheus_client import CollectorRegistry
 from tenacity import RetryCallState, Retrying, retry_if_exception, sleep_using_event, wait_exponential, wait_random
 
@@ -30,6 +30,7 @@ log = structlog.get_logger("rung.journal")
 T = TypeVar("T")
 
 SWITCH_SECONDS = 0.0005
+FENCE_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 DAYS_AHEAD = 2
 """Partitions made before they are needed: today's, tomorrow's and one more, for a clock that is ahead."""
@@ -79,29 +80,48 @@ class Journal:
         self._days: set[int] = set()
         self._next_upkeep = self._next_look = 0.0
         self._commit_may_stand = False
+        self._fenced_at = -FENCE_SECONDS
         self._writer = ThreadPoolExecutor(1, "journal-writer")
         self._writing: tuple[Batch, Future[list[Entry]]] | None = None
 
     def run(self) -> None:
         """Read and write until told to stop."""
-        consumer = Consumer(consumer_settings(self._config), logger=None)
         try:
             with self._store, self._writer:
                 self._persist(self._upkeep)
                 self._persist(self._know_kinds)
-                consumer.subscribe(
-                    [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
-                )
-                log.info("journal_started", topic=self._topic)
                 while not self._stop.is_set():
-                    self._turn(consumer)
-                self._settle(consumer)
+                    self._session()
         except Stopping:
             log.info("journal_stopped_in_retry")
         finally:
             self._config.ready(False)
-            consumer.close()
             log.info("journal_stopped")
+
+    def _session(self) -> None:
+        """One consumer, until told to stop or until it cannot go on.
+
+        A first fence begins another session: a broker that was frozen can make a member fence itself. A second one
+        within a minute proves another process with the same instance id, and ends this one.
+        """
+        consumer = Consumer(consumer_settings(self._config), logger=None)
+        try:
+            consumer.subscribe(
+                [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+            )
+            log.info("journal_started", topic=self._topic)
+            while not self._stop.is_set():
+                self._turn(consumer)
+            self._settle(consumer)
+        except KafkaException as error:
+            now, fault = time.monotonic(), error.args[0]
+            if not _is_fatal(fault) or now - self._fenced_at < FENCE_SECONDS:
+                raise
+            self._fenced_at = now
+            log.warning("session_lost", code=fault.name(), detail=fault.str())
+        finally:
+            self._config.ready(False)
+            consumer.close()
 
     def _turn(self, consumer: Consumer) -> None:
         self._config.beat()
@@ -134,7 +154,7 @@ class Journal:
         """Drop errors, and what a rebalance or a step back brought from before the position."""
         error = message.error()
         if error is not None:
-            if error.fatal():
+            if _is_fatal(error):
                 raise KafkaException(error)
             log.warning("kafka_error", code=error.name())
             return False
@@ -331,6 +351,11 @@ class Journal:
         self._days.clear()
         self._store.disconnect()
         log.warning("journal_waits", attempt=attempt.attempt_number, error=describe(error))
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    # What the consumer hands out in place of a record says so by its code alone.
+    return bool(error.fatal()) or error.code() == KafkaError._FATAL
 
 
 def _may_pass(error: BaseException) -> bool:
