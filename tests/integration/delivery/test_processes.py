@@ -63,7 +63,8 @@ def test_a_second_worker_joins_while_calls_are_in_flight(make_stage: MakeStage, 
     sent = {o.key for o in outcomes if o.outcome is OutcomeKind.SENT}
     handed_back = {o.key for o in outcomes if o.outcome is OutcomeKind.UNCLAIMED}
     assert set(calls.values()) == {1}
-    assert calls.keys() == sent
+    others = {o.key: (o.outcome, o.reason) for o in outcomes if o.key in calls.keys() - sent}
+    assert calls.keys() == sent, f"{len(outcomes)} outcomes of {len(claims)} claims; called and not sent: {others}"
     assert sent | handed_back == {claim.key for claim in claims}
     assert Counter((o.key, o.claim) for o in outcomes).most_common(1)[0][1] == 1
 
