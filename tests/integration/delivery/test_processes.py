@@ -41,7 +41,8 @@ def _wait_for_calls(sink: Sink, count: int) -> None:
 
 def test_a_second_worker_joins_while_calls_are_in_flight(make_stage: MakeStage, sink: Sink) -> None:
     """Partitions move from one worker to two and back: one call per key, and one outcome per claim."""
-    stage = make_stage(concurrency=4)
+    # A machine that stands still for a moment must not make calls of unknown outcome.
+    stage = make_stage(concurrency=4, timeout='"5s"')
     sink.answer({"match": {}, "per": "rule", "answers": [{"delay_ms": 150}], "repeat": True})
     claims = [delivery(f"person-{n}") for n in range(60)]
     stage.process("one")
