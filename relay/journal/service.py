@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 SWITCH_SECONDS = 0.0005
 FENCE_SECONDS = 60.0
+JOIN_SECONDS = 30.0
+"""A session that has got no answer from its group for so long gives way to another: after a broker was frozen the client
+may wait for one that never comes."""
 LOOK_SECONDS = 1.0
 DAYS_AHEAD = 2
 """Partitions made before they are needed: today's, tomorrow's and one more, for a clock that is ahead."""
@@ -81,6 +84,7 @@ class Journal:
         self._next_upkeep = self._next_look = 0.0
         self._commit_may_stand = False
         self._fenced_at = -FENCE_SECONDS
+        self._joining_since: float | None = None
         self._writer = ThreadPoolExecutor(1, "journal-writer")
         self._writing: tuple[Batch, Future[list[Entry]]] | None = None
 
@@ -110,8 +114,12 @@ class Journal:
                 [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
             )
             log.info("journal_started", topic=self._topic)
+            self._joining_since = time.monotonic()
             while not self._stop.is_set():
                 self._turn(consumer)
+                if self._joining_since is not None and time.monotonic() - self._joining_since > JOIN_SECONDS:
+                    log.warning("session_without_a_share", seconds=JOIN_SECONDS)
+                    break
             self._settle(consumer)
         except KafkaException as error:
             now, fault = time.monotonic(), error.args[0]
@@ -260,11 +268,13 @@ class Journal:
             self._assigned = {}
         starts = [start_of(self._topic, partition, at.next) for partition, at in self._assigned.items()]
         consumer.assign(starts)
+        self._joining_since = None
         self._config.ready(True)
         log.info("partitions_assigned", partitions=sorted(self._assigned))
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         self._config.ready(False)
+        self._joining_since = time.monotonic()
         with contextlib.suppress(Stopping):
             self._written(consumer)
         self._assigned = {}

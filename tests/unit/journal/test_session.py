@@ -65,3 +65,12 @@ def test_a_second_fence_ends_the_service(journal: Any) -> None:
     with pytest.raises(KafkaException, match="fenced"):
         journal._session()
     assert Client.made == 2
+
+
+def test_a_session_that_hears_nothing_of_its_group_gives_way(journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service goes on with another consumer, rather than wait for an answer that may never come."""
+    monkeypatch.setattr(Client, "consume", lambda *_: [])
+    monkeypatch.setattr(service, "JOIN_SECONDS", 0.01)
+    journal._session()
+    journal._session()
+    assert Client.made == 2
