@@ -32,8 +32,8 @@ T = TypeVar("T")
 SWITCH_SECONDS = 0.0005
 FENCE_SECONDS = 60.0
 JOIN_SECONDS = 30.0
-"""A session that has got no answer from its group for so long gives way to another: after a broker was frozen the client
-may wait for one that never comes."""
+"""A session that has got no answer from its group for so long gives way to another: after a broker was frozen the
+client may wait for one that never comes."""
 LOOK_SECONDS = 1.0
 DAYS_AHEAD = 2
 """Partitions made before they are needed: today's, tomorrow's and one more, for a clock that is ahead."""
