@@ -4,8 +4,8 @@
 exception out, whatever the bytes are.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
 
 import msgspec
 
@@ -45,13 +45,9 @@ RECORDS: dict[str, type[AnyRecord]] = {
 } | dict.fromkeys(r.EventType, r.DeliveryEvent)
 """Every CloudEvents type and the struct of its value."""
 
-_DECODERS: dict[str, msgspec.json.Decoder[AnyRecord]] = {
-    name: msgspec.json.Decoder(cls) for name, cls in RECORDS.items()
-}
 DEPTH_LIMIT = 64
 """Levels of objects and arrays in a notification's data."""
 NUMBER_LIMIT = 2**53 - 1
-_T = TypeVar("_T")
 _ENCODER = msgspec.json.Encoder()
 _STATE_DECODER = msgspec.json.Decoder(RecipientState)
 
@@ -61,6 +57,11 @@ _NUMBERS = {
     for cls in {*RECORDS.values()}
 }
 """The moments, lengths and counts of each record."""
+_READERS: dict[str, tuple[Callable[[bytes], AnyRecord], tuple[str, ...], bool]] = {
+    name: (msgspec.json.Decoder(cls).decode, _NUMBERS[cls], "data" in cls.__struct_fields__)
+    for name, cls in RECORDS.items()
+}
+"""How each type is read: its decoder, its numbers, and whether it carries data of the business."""
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -120,33 +121,36 @@ def decode_record(topic: Topic, event_type: str, recipient: str, value: bytes | 
         raise DecodeError(DeadReason.UNKNOWN_TYPE, f"{topic.name} carries no {event_type[:80]!r}")
     if value is None:
         raise DecodeError(DeadReason.NULL_VALUE, f"a {event_type} must have a value")
-    record = _decode_value(_DECODERS[event_type], value)
-    _check_depth(record, value)
-    _check_numbers(record)
+    decode_value, numbers, has_data = _READERS[event_type]
+    try:
+        record = decode_value(value)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(error, value) from error
+    if has_data and value.count(b"[") + value.count(b"{") > DEPTH_LIMIT:
+        _check_depth(record)
+    for name in numbers:
+        number = getattr(record, name)
+        if number is not None and not -NUMBER_LIMIT <= number <= NUMBER_LIMIT:
+            raise DecodeError(DeadReason.BAD_FIELD, f"a whole number beyond 53 bits - at `$.{name}`")
     if record.recipient != recipient:
         raise DecodeError(DeadReason.KEY_MISMATCH, "the key is not the recipient of the value")
     return record
 
 
-def _decode_value(decoder: msgspec.json.Decoder[_T], value: bytes) -> _T:
-    try:
-        return decoder.decode(value)
-    except msgspec.ValidationError as error:
-        raise DecodeError(DeadReason.BAD_FIELD, _place(error)) from error
-    except msgspec.DecodeError as error:
-        raise DecodeError(_not_json_reason(value), str(error)) from error
-    except (ValueError, RecursionError) as error:
-        # Their texts may quote the value.
-        raise DecodeError(_not_json_reason(value), f"the value cannot be read ({type(error).__name__})") from error
+def _refusal(error: Exception, value: bytes) -> DecodeError:
+    """What a decoder's exception says about the value."""
+    if isinstance(error, msgspec.ValidationError):
+        return DecodeError(DeadReason.BAD_FIELD, _place(error))
+    if isinstance(error, msgspec.DecodeError):
+        return DecodeError(_not_json_reason(value), str(error))
+    # Its text may quote the value.
+    return DecodeError(_not_json_reason(value), f"the value cannot be read ({type(error).__name__})")
 
 
-def _check_depth(record: AnyRecord, value: bytes) -> None:
+def _check_depth(record: AnyRecord) -> None:
     """Refuse data that nests deeper than its readers' stacks are sure to reach: what one of them can read, another one,
     or the same one inside a larger value, could not."""
-    data = getattr(record, "data", None)
-    if not data or value.count(b"[") + value.count(b"{") <= DEPTH_LIMIT:
-        return
-    level: list[object] = [data]
+    level: list[object] = [getattr(record, "data", None) or {}]
     for _ in range(DEPTH_LIMIT):
         level = [
             inner
@@ -157,15 +161,6 @@ def _check_depth(record: AnyRecord, value: bytes) -> None:
         if not level:
             return
     raise DecodeError(DeadReason.BAD_FIELD, f"more than {DEPTH_LIMIT} levels of nesting - at `$.data`")
-
-
-def _check_numbers(record: AnyRecord) -> None:
-    """Refuse moments, lengths and counts that only some readers could hold: JSON's numbers have no end, and beyond
-    53 bits its readers differ (RFC 7493, section 2.2). Numbers in the data are the business's own."""
-    for name in _NUMBERS[type(record)]:
-        number = getattr(record, name)
-        if number is not None and not -NUMBER_LIMIT <= number <= NUMBER_LIMIT:
-            raise DecodeError(DeadReason.BAD_FIELD, f"a whole number beyond 53 bits - at `$.{name}`")
 
 
 def _place(error: msgspec.ValidationError) -> str:
@@ -196,4 +191,7 @@ def decode_state(value: bytes) -> RecipientState:
     Raises:
         DecodeError: the bytes are no state. This is our fault and not an input's: callers stop rather than go on.
     """
-    return _decode_value(_STATE_DECODER, value)
+    try:
+        return _STATE_DECODER.decode(value)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(error, value) from error

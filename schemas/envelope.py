@@ -93,7 +93,9 @@ def _named(event_type: str, source: str) -> tuple[tuple[str, bytes], tuple[str, 
     return ("ce_type", event_type.encode()), ("ce_source", source.encode())
 
 
+@lru_cache(maxsize=64)
 def _rfc3339(time: int) -> bytes:
+    # What one transaction or one decision writes has one time.
     seconds, milliseconds = divmod(time, 1000)
     return b"%b.%03dZ" % (_rfc3339_seconds(seconds), milliseconds)
 

@@ -16,7 +16,7 @@ cannot change the order in which the rows first appear: each writes an ordered r
 interleaving of the two, if repeats are dropped.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -81,10 +81,10 @@ class Entry:
 
     __slots__ = ("left", "oldest_ms", "open", "position")
 
-    def __init__(self, position: Position, oldest_ms: int) -> None:
+    def __init__(self, position: Position, oldest_ms: int, rows: int) -> None:
         self.position = position
         """Where the bucket is when these rows are settled."""
-        self.left = 0
+        self.left = rows
         """Rows that are not settled yet."""
         self.open = True
         """Whether it still counts: a rewind or the loss of its bucket ends that."""
@@ -151,24 +151,25 @@ class Progress:
         return [Group(position, tuple(numbers)) for position, numbers in by_position.items()]
 
     def page(
-        self, group: Group, rows: Iterable[tuple[int, int]], snapshot: str, last_seq: int | None
+        self,
+        group: Group,
+        buckets: Sequence[int],
+        written_ms: Sequence[int],
+        snapshot: str,
+        last_seq: int | None,
     ) -> Mapping[int, Entry]:
         """Note that a page was read, and return the entry of each bucket that had rows on it.
 
         Args:
             group: as `groups` returned it.
-            rows: bucket, and when it was written (ms), of each row, in sequence.
+            buckets: the bucket of each row, in sequence.
+            written_ms: when each was written.
             snapshot: the one in which the page was read.
             last_seq: up to where it was read, if there may be more in that snapshot.
         """
-        entries: dict[int, Entry] = {}
-        last_ms: int | None = None
-        for number, written_ms in rows:
-            entry = entries.get(number)
-            if entry is None:
-                entry = entries[number] = Entry(group.position, written_ms)
-            entry.left += 1
-            last_ms = written_ms
+        oldest = dict(zip(reversed(buckets), reversed(written_ms), strict=True))
+        entries = {number: Entry(group.position, oldest[number], rows) for number, rows in Counter(buckets).items()}
+        last_ms = written_ms[-1] if written_ms else None
         done = last_seq is None
         after = group.after(snapshot, last_seq).position
         for number in group.buckets:
@@ -190,14 +191,15 @@ class Progress:
         else:
             bucket.done = after
 
-    def settle(self, number: int, entry: Entry) -> None:
-        """One row of the entry is acknowledged or set aside. Entries from before a rewind or a drop count nothing."""
+    def settle(self, number: int, entry: Entry, rows: int = 1) -> None:
+        """So many rows of the entry are acknowledged or set aside. Entries from before a rewind or a drop count
+        nothing."""
         if not entry.open:
             return
         bucket = self._buckets[number]
-        entry.left -= 1
-        bucket.waiting -= 1
-        self._waiting -= 1
+        entry.left -= rows
+        bucket.waiting -= rows
+        self._waiting -= rows
         while bucket.entries and bucket.entries[0].left == 0:
             bucket.done = bucket.entries.popleft().position
             bucket.changed = True

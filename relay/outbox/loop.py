@@ -8,8 +8,9 @@ already; after positions were stored, nothing.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 from uuid import uuid4
 
@@ -31,6 +32,7 @@ from schemas.reasons import DeadReason
 
 _LOG = structlog.get_logger("rung.outbox")
 _T = TypeVar("_T")
+_BUCKET, _CREATED_MS = attrgetter("bucket"), attrgetter("created_ms")
 
 
 def backoff(config: OutboxConfig) -> wait_base:
@@ -162,44 +164,48 @@ class Session:
         return page
 
     def _publish(self, page: Page) -> None:
-        marks = [(row.bucket, row.created_ms) for row in page.rows]
-        entries = self._progress.page(page.group, marks, page.snapshot, page.last_seq)
+        rows, at, send = page.rows, self._config.at, self._publisher.send
+        buckets, written_ms = [*map(_BUCKET, rows)], [*map(_CREATED_MS, rows)]
+        entries = self._progress.page(page.group, buckets, written_ms, page.snapshot, page.last_seq)
         batches: dict[tuple[int, str], tuple[_Batch, Report]] = {}
-        for row in page.rows:
-            entry = entries[row.bucket]
-            if row.seq in self._refused:
-                self._set_aside(row, entry, *self._refused[row.seq])
-                continue
+        aside: set[int] = set()
+        for row, bucket in zip(rows, buckets, strict=True):
             try:
+                if self._refused and row.seq in self._refused:
+                    raise DecodeError(*self._refused[row.seq])
                 record = outgoing(row)
             except DecodeError as error:
-                self._set_aside(row, entry, error.reason, error.detail)
+                self._set_aside(row, entries[bucket], error.reason, error.detail)
+                aside.add(row.seq)
                 continue
-            known = batches.get((row.bucket, row.aggregatetype))
+            of = bucket, record.topic.name
+            known = batches.get(of)
             if known is None:
-                batch = _Batch(self, row.bucket, entry, row.aggregatetype)
-                known = batches[row.bucket, row.aggregatetype] = batch, self._publisher.report(batch)
-            known[0].rows.append((row, record))
-            self._hand_over(record, *known)
+                batch = _Batch(self, rows, aside, bucket, entries[bucket], record.topic.name)
+                known = batches[of] = batch, self._publisher.report(batch)
+            at("outbox.publish.before")
+            if self._cut_off or (not send(record, *known) and not self._insist(record, *known)):
+                return
+            at("outbox.publish.after")
 
-    def _hand_over(self, record: Outgoing, batch: "_Batch", report: Report) -> None:
-        self._config.at("outbox.publish.before")
-        while self._cut_off or not self._publisher.send(record, batch, report):
+    def _insist(self, record: Outgoing, batch: "_Batch", report: Report) -> bool:
+        """Hand a record over once there is room. False if that cannot be: nothing after it is taken either then, and
+        all of it is read again, by this replica or the next one."""
+        while not self._cut_off:
+            self._publisher.poll(0.05)
+            if self._publisher.send(record, batch, report):
+                return True
             self._config.beat()
             self._leases.check()
-            if self._publisher.broken is not None or self._stop.is_set():
-                # Nothing after it is taken either; all of it is read again, by this replica or the next one.
-                self._cut_off = True
-            if self._cut_off:
-                return
-            self._publisher.poll(0.05)
-        self._config.at("outbox.publish.after")
+            self._cut_off = self._publisher.broken is not None or self._stop.is_set()
+        return False
 
     def acknowledged(self, batch: "_Batch") -> None:
-        """Kafka has one more row of these."""
+        """Kafka has more rows of these."""
         self._config.at("outbox.acknowledge.before")
-        self._progress.settle(batch.bucket, batch.entry)
-        self._published[batch.topic] += 1
+        rows, batch.acked = batch.acked, 0
+        self._progress.settle(batch.bucket, batch.entry, rows)
+        self._published[batch.topic] += rows
         self._config.at("outbox.acknowledge.after")
 
     def refused(self, batch: "_Batch", row: Row, refusal: Refusal) -> None:
@@ -339,22 +345,32 @@ class Session:
 class _Batch:
     """The rows of one bucket and topic on one page that were handed over."""
 
-    __slots__ = ("_session", "bucket", "entry", "rows", "topic")
+    __slots__ = ("_aside", "_rows", "_session", "acked", "bucket", "entry", "topic")
 
-    def __init__(self, session: Session, bucket: int, entry: Entry, topic: str) -> None:
+    def __init__(
+        self, session: Session, rows: Sequence[Row], aside: set[int], bucket: int, entry: Entry, topic: str
+    ) -> None:
+        """`rows` are the page's, and `aside` are those of them that are not published after all."""
         self._session = session
+        self._rows = rows
+        self._aside = aside
+        self.acked = 0
         self.bucket = bucket
         self.entry = entry
         self.topic = topic
-        self.rows: list[tuple[Row, Outgoing]] = []
 
     def acknowledged(self) -> None:
-        """Kafka has one more of them."""
+        """Kafka has more of them."""
         self._session.acknowledged(self)
 
     def refused(self, key: bytes, value: bytes, refusal: Refusal) -> None:
         """Kafka does not take this one. Of two that are alike, each is refused by itself, and one stands for the
         other."""
-        place = next(n for n, (_, record) in enumerate(self.rows) if record.key == key and record.value == value)
-        row, _ = self.rows.pop(place)
+        row = next(row for row in self._rows if self._is(row, key, value))
+        self._aside.add(row.seq)
         self._session.refused(self, row, refusal)
+
+    def _is(self, row: Row, key: bytes, value: bytes) -> bool:
+        if (row.bucket, row.aggregatetype) != (self.bucket, self.topic) or row.seq in self._aside:
+            return False
+        return row.aggregateid.encode() == key and row.body is not None and row.body.encode() == value

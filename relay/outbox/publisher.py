@@ -7,7 +7,6 @@ and the caller goes back to what was acknowledged without a gap and starts again
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
@@ -52,8 +51,11 @@ Refusal = tuple[DeadReason, str]
 class Batch(Protocol):
     """Some of the records that were handed over together. One that is refused is known by its key and value."""
 
+    acked: int
+    """How many more of them Kafka has since the last `acknowledged`; counted here."""
+
     def acknowledged(self) -> None:
-        """Kafka has one more of them."""
+        """Take note of `acked`, and set it to 0."""
         ...
 
     def refused(self, key: bytes, value: bytes, refusal: Refusal) -> None:
@@ -65,14 +67,17 @@ Report = Callable[[KafkaError | None, Message], None]
 
 
 class Publisher:
-    """Publishes records and tells their batch, from `send` or `poll`, once for each."""
+    """Publishes records and tells their batch what became of them, from `send` or `poll`: of each that is refused by
+    itself, and how many were acknowledged together."""
 
     def __init__(self, kafka: Mapping[str, str], naming: Naming) -> None:
         self._config: dict[str, Any] = {**kafka, **SETTINGS, "error_cb": self._on_error, "logger": _KAFKA_LOG}
         self._names = {topic.name: naming(topic) for topic in TOPICS.values()}
-        self._halted = threading.Event()
+        self._halted = False
         self._broken: str | None = None
         self._generation = 0
+        self._acked: list[Batch] = []
+        """The batches that know of acknowledgements which they were not told of, in this generation."""
         self._producer = Producer(self._config)
 
     @property
@@ -81,27 +86,31 @@ class Publisher:
         return self._broken
 
     def report(self, batch: Batch) -> Report:
-        """What the producer calls for each record of a batch. One for all of them: a record's own way back, besides the
-        client's, costs one call."""
-        generation, acknowledged = self._generation, batch.acknowledged
+        """What the producer calls for each record of a batch. One for all of them, and it only counts: a call for each
+        record is a good part of what a record costs."""
+        generation, acked = self._generation, self._acked
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            if generation != self._generation:
-                return
             if error is None:
-                acknowledged()
-            elif error.code() in _OF_THE_RECORD:
-                refusal = (_OF_THE_RECORD[error.code()], f"Kafka refuses the record: {error.name()}")
-                batch.refused(message.key() or b"", message.value() or b"", refusal)
-            else:
-                self._broken = self._broken or error.name()
+                if not batch.acked:
+                    acked.append(batch)
+                batch.acked += 1
+            elif generation == self._generation:
+                self._failed(error, message, batch)
 
         return delivered
+
+    def _failed(self, error: KafkaError, message: Message, batch: Batch) -> None:
+        if error.code() in _OF_THE_RECORD:
+            refusal = (_OF_THE_RECORD[error.code()], f"Kafka refuses the record: {error.name()}")
+            batch.refused(message.key() or b"", message.value() or b"", refusal)
+        else:
+            self._broken = self._broken or error.name()
 
     def send(self, record: Outgoing, batch: Batch, report: Report) -> bool:
         """Hand over a record of a batch, with the batch's `report`; False if the queue is full (poll, and try again) or
         the producer is halted or broken."""
-        if self._broken is not None or self._halted.is_set():
+        if self._broken is not None or self._halted:
             return False
         topic, key, value, headers = record
         try:
@@ -124,6 +133,9 @@ class Publisher:
         except KafkaException as raised:
             # A fatal error; what it means for each record comes with the next call-backs.
             self._broken = self._broken or raised.args[0].name()
+        for batch in self._acked:
+            batch.acknowledged()
+        self._acked.clear()
 
     @property
     def holds(self) -> int:
@@ -132,7 +144,7 @@ class Publisher:
 
     def halt(self) -> None:
         """Drop everything that is not acknowledged and take nothing more; may be called from any thread."""
-        self._halted.set()
+        self._halted = True
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
 
     def reset(self) -> None:
@@ -143,7 +155,7 @@ class Publisher:
 
     def close(self) -> None:
         """Drop what is left, and end."""
-        self._halted.set()
+        self._halted = True
         self._drain()
 
     def _drain(self) -> None:
@@ -152,6 +164,7 @@ class Publisher:
         while len(self._producer) and time.monotonic() < deadline:
             self.poll(0.05)
         self._generation += 1
+        self._acked = []  # what comes yet is counted in the old one, and by nobody
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():

@@ -53,11 +53,12 @@ ORDER BY 1, 2
 
 # The next page of a long read: a stretch of the table in sequence, of which the group's rows are picked. The cost is
 # that of the stretch; where it turns out to hold nothing for the group, READ jumps to the next row. Everything runs
-# along the primary key's index, and nothing is sorted. Besides the group's rows comes the last one of a whole stretch.
+# along the primary key's index, and nothing is sorted. Besides the group's rows comes the last one of a whole stretch:
+# as of group -1, if it is none of them.
 WALK = """
-SELECT 0, w.seq, w.id::text, w.aggregatetype, w.aggregateid, w.type, w.bucket,
+SELECT CASE WHEN t.taken THEN 0 ELSE -1 END, w.seq, w.id::text, w.aggregatetype, w.aggregateid, w.type, w.bucket,
        (extract(epoch FROM w.created_at) * 1000)::bigint, w.size,
-       CASE WHEN w.size <= %(max_value)s THEN w.body END, w.place::integer, t.taken
+       CASE WHEN w.size <= %(max_value)s THEN w.body END, w.place::integer
 FROM (
     SELECT m.*, octet_length(m.body) AS size, count(*) OVER stretch AS place,
            sum(CASE WHEN m.meant THEN least(octet_length(m.body), %(max_value)s) ELSE 0 END) OVER stretch AS total

@@ -48,19 +48,20 @@ def outgoing(row: Row) -> Outgoing:
     Raises:
         DecodeError: no reader could take it; the row is set aside with the reason.
     """
-    topic = TOPICS.get(row.aggregatetype)
+    _, _, event_id, name, recipient, event_type, _, created_ms, size, body, _ = row  # by name each would be a call
+    topic = TOPICS.get(name)
     if topic is None:
-        raise DecodeError(DeadReason.UNKNOWN_TYPE, f"the outbox has no topic {row.aggregatetype[:80]!r}")
-    if row.body is None:
-        raise DecodeError(DeadReason.TOO_LARGE, f"the payload has {row.size} bytes, a record {topic.max_message_bytes}")
+        raise DecodeError(DeadReason.UNKNOWN_TYPE, f"the outbox has no topic {name[:80]!r}")
+    if body is None:
+        raise DecodeError(DeadReason.TOO_LARGE, f"the payload has {size} bytes, a record {topic.max_message_bytes}")
     try:
-        headers = headers_for(row.id, row.type, SOURCE, row.created_ms)
+        headers = headers_for(event_id, event_type, SOURCE, created_ms)
     except (ValueError, OverflowError) as error:
         raise DecodeError(DeadReason.BAD_HEADER, "created_at is no time that a record can carry") from error
-    if not row.aggregateid:
+    if not recipient:
         raise DecodeError(DeadReason.NULL_KEY, "the row names no recipient; it is the record's key")
-    if not row.type:
+    if not event_type:
         raise DecodeError(DeadReason.MISSING_HEADER, "the row has no type")
-    value = row.body.encode()
-    codec.decode_record(topic, row.type, row.aggregateid, value)
-    return Outgoing(topic, codec.encode_key(row.aggregateid), value, headers)
+    value = body.encode()
+    codec.decode_record(topic, event_type, recipient, value)
+    return Outgoing(topic, codec.encode_key(recipient), value, headers)

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from schemas.reasons import DeadReason
 CONNECT_SECONDS = 5
 _DETAIL_LIMIT = 500
 _MOST_SPANS = 8
+_SIZE = attrgetter("size")
 
 
 class Dead(NamedTuple):
@@ -110,7 +112,7 @@ class Store:
         (head, *found) = self._open().execute(queries.READ, parameters, binary=True).fetchall()
         by_group: list[list[Row]] = [[] for _ in groups]
         for values in found:
-            by_group[values[0]].append(Row(*values))
+            by_group[values[0]].append(Row._make(values))
         pages = []
         for group, of_group in zip(groups, by_group, strict=True):
             cut = bool(of_group) and (of_group[0].fetched == each_rows or len(of_group) < of_group[0].fetched)
@@ -131,11 +133,15 @@ class Store:
             "max_value": MAX_VALUE_BYTES,
         }
         found = self._open().execute(queries.WALK, parameters, binary=True).fetchall()
-        # What ends a whole stretch is there whether it is of the page or not.
-        whole = bool(found) and found[-1][10] == span
-        page = [Row(*values[:11]) for values in found if values[11]]
-        last_seq: int | None = found[-1][1] if whole else None
-        if sum(min(row.size, MAX_VALUE_BYTES) for row in page) >= payload_bytes:
+        page = [*map(Row._make, found)]
+        last_seq: int | None = None
+        if page and page[-1].fetched == span:
+            # What ends a whole stretch is there whether it is of the page or not.
+            last_seq = page[-1].seq
+            if page[-1].group < 0:
+                page.pop()
+        sizes = map(_SIZE, page)
+        if sum(sizes) >= payload_bytes and sum(min(row.size, MAX_VALUE_BYTES) for row in page) >= payload_bytes:
             last_seq = page[-1].seq
         return Page(group, position.until or "", page, last_seq)
 

@@ -127,7 +127,7 @@ class Relay(RuleBasedStateMachine):
         for group in self.progress.groups(at_most, leave_out):
             find = self.database.walk if walk and group.position.until else self.database.read
             rows, last_seq = find(group, now, limit)
-            entries = self.progress.page(group, [(w.bucket, w.seq) for w in rows], str(now), last_seq)
+            entries = self.progress.page(group, [w.bucket for w in rows], [w.seq for w in rows], str(now), last_seq)
             self.waiting += [(w, entries[w.bucket]) for w in rows]
 
     @precondition(lambda self: self.waiting)
@@ -242,7 +242,7 @@ def test_a_row_that_commits_late_is_asked_for_by_its_transaction() -> None:
     progress = Progress()
     progress.take(7, Position("5:5:"))
     (group,) = progress.groups(10)
-    entry = progress.page(group, [(7, 1000)], "8:10:8", None)[7]
+    entry = progress.page(group, [7], [1000], "8:10:8", None)[7]
     assert progress.groups(10) == [Group(Position("8:10:8"), (7,))]
     assert progress.done() == {7: Position("5:5:")}
     assert progress.oldest_ms() == 1000
@@ -256,17 +256,17 @@ def test_a_long_read_goes_on_in_its_own_snapshot() -> None:
     progress = Progress()
     progress.take(1, Position("5:5:"))
     (group,) = progress.groups(10)
-    entry = progress.page(group, [(1, 1), (1, 2)], "8:8:", 9)[1]
+    entry = progress.page(group, [1, 1], [1, 2], "8:8:", 9)[1]
     for _ in range(2):
         progress.settle(1, entry)
     assert progress.done() == {1: Position("5:5:", "8:8:", 9)}
     assert progress.oldest_ms() == 2
     (group,) = progress.groups(10)
-    progress.page(group, [], "15:15:", 11)
+    progress.page(group, [], [], "15:15:", 11)
     assert progress.oldest_ms() == 2
     (group,) = progress.groups(10)
     assert group.position == Position("5:5:", "8:8:", 11)
-    progress.page(group, [], "20:20:", None)
+    progress.page(group, [], [], "20:20:", None)
     assert progress.done() == {1: Position("8:8:")}
     assert progress.oldest_ms() is None
 
@@ -277,7 +277,7 @@ def test_a_bucket_with_too_many_open_rows_waits_and_the_others_go_on() -> None:
     for bucket in (1, 2):
         progress.take(bucket, Position("5:5:"))
     (group,) = progress.groups(2)
-    progress.page(group, [(1, 0), (1, 0), (2, 0)], "8:8:", None)
+    progress.page(group, [1, 1, 2], [0, 0, 0], "8:8:", None)
     assert [g.buckets for g in progress.groups(2)] == [(2,)]
     assert progress.waiting == 3
     progress.drop(1)
