@@ -1,5 +1,6 @@
 """What the delayer measures; a record is counted after the commit that forwarded it."""
 
+import collections
 import functools
 import time
 from collections.abc import Callable, Iterable
@@ -8,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from relay.delays.records import SERVICE, Output
 from schemas.reasons import DeadReason
-from schemas.topics import DUE, TIERS, Tier
+from schemas.topics import DUE, TIERS
 
 STALE_SECONDS = 5.0
 """The loop looks every second; if it has not for this long it stands still, and its lag grows."""
@@ -85,13 +86,16 @@ class DelaysMetrics:
         """A transaction was committed at `now` (milliseconds since the epoch) and took `seconds`."""
         self.transactions.labels("committed").inc()
         self.transaction_seconds.observe(seconds)
-        for item in outputs:
-            if item.held.dead is not None:
-                self.dead_letters.labels(SERVICE, item.held.dead.reason.value).inc()
+        forwarded: collections.Counter[str] = collections.Counter()
+        for held, target, _ in outputs:
+            if held.dead is not None:
+                self.dead_letters.labels(SERVICE, held.dead.reason.value).inc()
                 continue
-            self.forwarded.labels(item.target.name).inc()
-            if not isinstance(item.target, Tier):
-                self.due_lag.observe(max(0, now - item.held.due_at) / 1000)
+            forwarded[target.name] += 1
+            if target is DUE:
+                self.due_lag.observe(max(0, now - held.due_at) / 1000)
+        for name, number in forwarded.items():
+            self.forwarded.labels(name).inc(number)
 
     def looked(
         self, partitions: int, held: dict[str, int], oldest_release: dict[str, int], late_ms: dict[str, int]

@@ -1,6 +1,7 @@
 """A record as it is held, and the records that it is forwarded as."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import Message
 
@@ -50,8 +51,7 @@ class Held:
             self.dead = DecodeError(DeadReason.TOO_LARGE, detail)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """What to produce for a held record: the topic of the catalogue or the tier, and its headers."""
 
     held: Held

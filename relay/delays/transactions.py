@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from relay.delays.config import TRANSACTION_TIMEOUT_SECONDS, DelaysConfig
 from relay.delays.records import Held, Output
 from relay.transactions import bounded, end_predecessor
-from schemas.topics import DELAYS, PARTITIONER
+from schemas.topics import DEAD_LETTERS, DELAYS, DUE, PARTITIONER, TIERS, Tier, Topic
 
 CALL_SECONDS = 2.0
 """How long one call waits before this side looks whether to go on; a call that timed out is made again."""
@@ -19,6 +19,7 @@ OPEN_SECONDS = 5.0
 """How long each call of a session's beginning may take; after that a new session tries."""
 
 _LOG = logging.getLogger("rung.delays.producer")
+_TARGETS: tuple[Topic | Tier, ...] = (*TIERS, DUE, DEAD_LETTERS)
 _LARGEST = 8 * 1024 * 1024
 """Of one record before compression. The topics' own limit holds; the client must not refuse what a broker took."""
 
@@ -52,6 +53,7 @@ class Transactions:
         self._config = config
         self._stop = stop
         self._refused: list[Held] = []
+        self._names = {target.name: config.naming(target) for target in _TARGETS}
         self._producer = Producer(producer_settings(config), logger=_LOG)
 
     def open(self) -> None:
@@ -113,22 +115,13 @@ class Transactions:
 
     def _produce(self, item: Output, deadline: float) -> None:
         held = item.held
-        produce = functools.partial(
-            self._producer.produce,
-            self._config.naming(item.target),
-            value=held.value,
-            key=held.key,
-            headers=item.headers,
-            on_delivery=functools.partial(self._failed, held),
-        )
         if held.suspect:
             self._producer.flush(CALL_SECONDS)
+        topic, failed = self._names[item.target.name], functools.partial(self._failed, held)
         while True:
             try:
-                produce()
-                if held.suspect:
-                    self._producer.flush(CALL_SECONDS)
-                return
+                self._producer.produce(topic, held.value, held.key, headers=item.headers, on_delivery=failed)
+                break
             except BufferError as error:
                 if time.monotonic() >= deadline:
                     raise SessionLostError("_QUEUE_FULL") from error
@@ -136,6 +129,8 @@ class Transactions:
             except KafkaException as error:
                 self._failed(held, error.args[0], None)
                 raise
+        if held.suspect:
+            self._producer.flush(CALL_SECONDS)
 
     def _failed(self, held: Held, error: KafkaError | None, _: Message | None) -> None:
         if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
