@@ -54,7 +54,7 @@ def audit_once(settings: Settings, wanted: Wanted, *, as_json: bool) -> int:
     if as_json:
         print(report.json())
     else:
-        render(report, Console())
+        render(report, Console(markup=False))
     return 0 if report.clean else VIOLATED
 
 

@@ -106,7 +106,7 @@ def explain(identity: Id, dedup_key: MaybeKey = None, json: Json = False) -> Non
     if json:
         print(msgspec.json.encode(found).decode())
     else:
-        render(found, Console())
+        render(found, Console(markup=False))
 
 
 COMMANDS = (notify, resolve, status, explain)

@@ -101,7 +101,7 @@ def _carried_out(config: RedriveConfig, database: str | None) -> Summary:
             task = bar.add_task("reading dead letters", total=None)
             summary = run(config, stop, lambda read, size: bar.update(task, completed=read, total=max(read, size)))
         if database is not None and not summary.stopped:
-            summary = added(summary, put_back(config, database, round(time.time() * 1000)))
+            summary = added(summary, put_back(config, database, round(time.time() * 1000), stop))
     except RedriveError as error:
         raise AskError(str(error)) from None
     except KafkaException as error:
@@ -117,8 +117,10 @@ def _show(summary: Summary) -> None:
     for reason, number in sorted(summary.back.items()):
         table.add_row(reason, verb, "", str(number))
     for (reason, why, detail), number in sorted(summary.refused.items()):
-        table.add_row(reason or "?", "stays", f"{why} ({detail})" if detail else why, str(number))
-    console = Console()
+        because = f"{why} ({detail})" if detail else why
+        table.add_row(reason or "?", "stays", because, str(number))
+    # Reasons come from headers, which anybody may have written.
+    console = Console(markup=False)
     if table.row_count:
         console.print(table)
     console.print(

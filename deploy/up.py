@@ -28,7 +28,7 @@ def up(settings: Settings, state_dir: Path | None, *, as_json: bool, force: bool
     stop before it had started, 1 when a server ended by itself."""
     stop = threading.Event()
     stop_on_signals(stop)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     with ExitStack() as stack:
         folder = state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rung-")))
         system = LocalSystem(settings, folder, progress=lambda text: console.print(f"{text} …"), force=force, stop=stop)
@@ -88,7 +88,7 @@ def _stop(system: LocalSystem, console: Console) -> None:
 
 
 def _describe(running: Running, system: LocalSystem, *, temporary: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     table = Table.grid(padding=(0, 2))
     table.add_row("Kafka", running.kafka)
     table.add_row("PostgreSQL", running.database_url)

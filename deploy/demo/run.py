@@ -45,7 +45,7 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
 def run_demo(keep: Path | None) -> int:
     """Play, show, check, stop. 0 only if the check found no fault."""
     # A log or a pipe has no width of its own; a table needs more than the 80 columns that would be assumed.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
     stop = threading.Event()
     stop_on_signals(stop)
     with ExitStack() as stack:

@@ -22,6 +22,11 @@ GRACE_SECONDS = 1.0
 _log = structlog.get_logger("rung.delivery")
 
 
+def longest_seconds(provider: ProviderConfig) -> float:
+    """How long a call can take at the most: asked first, and then sent."""
+    return 2 * (provider.timeout_ms / 1000 + GRACE_SECONDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """A result, and how long the provider took; None where it was not called."""
@@ -39,8 +44,13 @@ class Caller:
         self._metrics = metrics
 
     def target(self, provider: str, address: str) -> str:
-        """The window that a call to this address waits for, besides the provider's own."""
-        return self._adapters[provider].target(address)
+        """The window that a call to this address waits for, besides the provider's own; that one alone if the adapter
+        fails over the address."""
+        try:
+            return self._adapters[provider].target(address)
+        except Exception as error:
+            self._adapter_error(provider, error)
+            return ""
 
     async def call(self, claim: Delivery, provider: ProviderConfig) -> Answered:
         """Make the call that a claim asks for."""
@@ -86,7 +96,10 @@ class Caller:
         except TimeoutError:
             return Unknown("timeout")
         except Exception as error:
-            # The text of the error may hold an address, so only its type is told.
-            _log.error("adapter_error", key=call.key, provider=provider.name, error=type(error).__name__)
-            self._metrics.adapter_errors.labels(provider.name).inc()
+            self._adapter_error(provider.name, error, key=call.key)
             return Failed("adapter_error")
+
+    def _adapter_error(self, provider: str, error: Exception, **place: str) -> None:
+        # The text of the error may hold an address, so only its type is told.
+        _log.error("adapter_error", provider=provider, error=type(error).__name__, **place)
+        self._metrics.adapter_errors.labels(provider).inc()

@@ -38,7 +38,7 @@ class DeliveryConfig:
     """How long the group waits for a killed worker before its partitions go to others. A claim's deadline is three
     times as long, so what a killed worker held is still called in time."""
     shutdown_seconds: float = 10.0
-    """The limit for calls in flight to finish, at a stop and when partitions are taken away."""
+    """The limit for calls in flight to finish at a stop. When partitions are taken away each call has its own time."""
     at: Callable[[str], None] = field(default=lambda _: None, repr=False, compare=False)
     """Called with each name of `points` as the service passes there; a test may end the process in it."""
     beat: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)

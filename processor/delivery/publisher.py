@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from schemas.codec import encode, encode_key
+from schemas.dead_letters import LetterRecord
 from schemas.envelope import Envelope, Headers, to_headers
 from schemas.records import Outcome
 from schemas.topics import DEAD_LETTERS, OUTCOMES, PARTITIONER, Naming
@@ -17,11 +18,7 @@ would have to wait for the interpreter at each of them, and a busy loop gives it
 
 
 class PublishError(RuntimeError):
-    """Kafka refused a record for good, or did not take it within the producer's time-out. `code` is librdkafka's."""
-
-    def __init__(self, text: str, code: int | None = None) -> None:
-        super().__init__(text)
-        self.code = code
+    """Kafka refused a record for good, or did not take it within the producer's time-out."""
 
 
 class Publisher:
@@ -53,19 +50,9 @@ class Publisher:
         envelope = Envelope(f"{outcome.key}:{outcome.claim}:{outcome.outcome}", Outcome.TYPE, SOURCE, outcome.at)
         self._write(self._outcomes, encode_key(outcome.recipient), encode(outcome), to_headers(envelope), acknowledged)
 
-    def dead_letter(
-        self, key: bytes | None, value: bytes | None, headers: Headers, acknowledged: Callable[[], None]
-    ) -> None:
-        """Set a record aside, byte for byte. One that is too large even for this topic loses its value: where it was
-        read still says where it is."""
-        try:
-            self._write(self._dead_letters, key, value, headers, acknowledged)
-        except PublishError as error:
-            if error.code != KafkaError.MSG_SIZE_TOO_LARGE:
-                raise
-            self._write(
-                self._dead_letters, key, None, [*headers, ("rung_dl_value_dropped", b"too_large")], acknowledged
-            )
+    def dead_letter(self, record: LetterRecord, acknowledged: Callable[[], None]) -> None:
+        """Set a record aside; `acknowledged` is called in the event loop once Kafka has it."""
+        self._write(self._dead_letters, *record, acknowledged)
 
     async def flush(self, seconds: float) -> bool:
         """Wait until all is acknowledged; false if it was not in time."""
@@ -98,19 +85,18 @@ class Publisher:
             self._open -= 1
             if not self._open:
                 self._idle.set()
-            code = error.args[0].code() if isinstance(error, KafkaException) else None
-            raise PublishError(f"{topic}: {error}", code) from error
+            raise PublishError(f"{topic}: {error}") from error
         if self._timer is None:
             self._timer = self._loop.call_later(SERVED_EVERY_SECONDS, self._serve)
 
     def _delivered(self, error: KafkaError | None, acknowledged: Callable[[], None]) -> None:
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
         if error is None:
             acknowledged()
         else:
             self.failure = self.failure or PublishError(str(error))
-        self._open -= 1
-        if not self._open:
-            self._idle.set()
 
     def _serve(self) -> None:
         self._timer = None

@@ -62,7 +62,7 @@ def check_url(text: str, *, allow_private: bool) -> URL:
         url = URL(text)
         host, port = url.host, url.port
         (host or "").encode("idna")  # a label that is empty or too long would fail only when it is looked up
-    except ValueError as error:
+    except Exception as error:  # an address is whatever somebody wrote, and the library fails over it in many ways
         raise BadUrlError("no URL") from error
     if url.scheme not in ("http", "https") or not host or not port:
         raise BadUrlError("no http or https URL")

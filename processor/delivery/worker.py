@@ -22,7 +22,7 @@ from confluent_kafka import Message
 
 from processor.delivery import outcomes
 from processor.delivery.answers import Answers
-from processor.delivery.caller import Answered, Caller
+from processor.delivery.caller import Answered, Caller, longest_seconds
 from processor.delivery.channels.port import Failed, Unknown
 from processor.delivery.config import DeliveryConfig
 from processor.delivery.guard import Guard
@@ -72,6 +72,7 @@ class Worker:
         self._limits = {
             p.name: ProviderLimits(TokenBucket(p.rate, p.burst, now), p.concurrency) for p in self._providers.values()
         }
+        self._longest_call = max((longest_seconds(p) for p in self._providers.values()), default=0.0)
         self._router = Router(config.channels, self._limits, caller.target)
         self._scheduler = Scheduler(config.concurrency, self._limits, self._router.route)
         self._guard = Guard(config.guard_keep_ms)
@@ -139,13 +140,13 @@ class Worker:
 
     async def revoked(self, partitions: Sequence[int]) -> Mapping[str, Mapping[int, int]]:
         """Start nothing more of these partitions, let calls in flight finish, and return what may be committed."""
-        until = time.monotonic() + self._config.shutdown_seconds
         gone = frozenset(partitions)
         self._scheduler.drop(lambda claim: claim.partition in gone, now_ms())
         calls = [task for claim, task in self._calls.items() if claim.partition in gone]
         if calls:
-            await asyncio.wait(calls, timeout=(1 - FLUSH_SHARE) * self._config.shutdown_seconds)
-        await self._publisher.flush(until - time.monotonic())
+            # However long: whoever is next would call again. Their own time-outs end them all.
+            await asyncio.wait(calls, timeout=self._longest_call)
+        await self._publisher.flush(FLUSH_SHARE * self._config.shutdown_seconds)
         offsets = self._offsets(partitions)
         self._forget(partitions)
         _log.info("partitions_revoked", partitions=list(partitions))
@@ -233,8 +234,8 @@ class Worker:
             "dead_letter", reason=letter.reason, topic=letter.topic, partition=letter.partition, offset=letter.offset
         )
         self._metrics.dead_letters.labels("delivery", letter.reason).inc()
-        headers = letter.headers(legible_headers(message, letter.detail))
-        self._publisher.dead_letter(message.key(), message.value(), headers, acknowledged)
+        headers = legible_headers(message, letter.detail)
+        self._publisher.dead_letter(letter.record(message.key(), message.value(), headers), acknowledged)
 
     def _letter_written(self, partition: Partition, offset: int) -> None:
         partition.letters_written = max(offset, partition.letters_written or 0)

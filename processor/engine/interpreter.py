@@ -63,7 +63,7 @@ def interpret(commands: Iterable[Command], record: InputRecord, now: int) -> lis
 def dead_letter(record: InputRecord, reason: DeadReason, detail: str, now: int) -> OutputRecord:
     """The record as it came, with marks that say where it was read and why it is set aside."""
     marks = DeadLetter(reason, detail, record.topic.name, record.partition, record.offset, SERVICE, now)
-    return OutputRecord(DEAD_LETTERS, record.key, record.value, marks.headers(record.headers))
+    return OutputRecord(DEAD_LETTERS, *marks.record(record.key, record.value, record.headers))
 
 
 def _interpret(command: Command, record: InputRecord, now: int) -> OutputRecord:
@@ -94,7 +94,7 @@ def _undelivered(command: SetAside, request: Notify, record: InputRecord, now: i
     marks = DeadLetter(
         command.reason, command.detail, NOTIFICATIONS.name, record.partition, record.offset, SERVICE, now
     )
-    return OutputRecord(DEAD_LETTERS, encode_key(request.recipient), encode(request), marks.headers(headers))
+    return OutputRecord(DEAD_LETTERS, *marks.record(encode_key(request.recipient), encode(request), headers))
 
 
 def _emit(command: Emit) -> OutputRecord:

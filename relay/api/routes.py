@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
+from urllib.parse import unquote
 from uuid import UUID
 
 import msgspec
@@ -154,6 +155,11 @@ def _identity(request: web.Request) -> UUID:
 
 
 def _recipient(request: web.Request) -> str:
+    try:
+        # The framework leaves what it cannot decode as it is, which would name another person.
+        unquote(request.rel_url.raw_path, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem(422, "is not UTF-8 in its percent-encoding", field="recipient") from None
     recipient = request.match_info["recipient"]
     bodies.refuse_nul(recipient, "recipient")
     return recipient

@@ -19,8 +19,9 @@ class DelaysConfig:
     instance_id: str
     """A name that this instance keeps over restarts and that no other running instance has."""
     naming: Naming = field(default_factory=Naming)
-    read_ahead: int = 1_024
-    """The most records held in memory per partition of a whole tier, where they leave in the order of their offsets."""
+    read_ahead: int = 4_096
+    """The most records held in memory per partition of a whole tier, where they leave in the order of their offsets, or
+    within the half second by which a tier may overshoot: up to eight times so many a second leave in time."""
     read_ahead_last: int = 8_192
     """The most records held per partition of the smallest tier: what can become due within its one second."""
     read_ahead_bytes: int = 4 * 1024 * 1024

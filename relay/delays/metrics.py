@@ -87,7 +87,7 @@ class DelaysMetrics:
         self.transactions.labels("committed").inc()
         self.transaction_seconds.observe(seconds)
         forwarded: collections.Counter[str] = collections.Counter()
-        for held, target, _ in outputs:
+        for held, target, *_ in outputs:
             if held.dead is not None:
                 self.dead_letters.labels(SERVICE, held.dead.reason.value).inc()
                 continue

@@ -52,10 +52,12 @@ class Held:
 
 
 class Output(NamedTuple):
-    """What to produce for a held record: the topic of the catalogue or the tier, and its headers."""
+    """What to produce for a held record, and the topic of the catalogue or the tier that it goes to."""
 
     held: Held
     target: Topic | Tier
+    key: bytes | None
+    value: bytes | None
     headers: Headers | RawHeaders
 
 
@@ -106,7 +108,7 @@ def _check(key: bytes | None, value: bytes | None, headers: RawHeaders | None) -
 def output(held: Held, now: int) -> Output:
     """What a released record is forwarded as, at `now` (milliseconds since the epoch)."""
     if held.dead is None:
-        return Output(held, next_tier(held.due_at, now) or DUE, held.headers)
+        return Output(held, next_tier(held.due_at, now) or DUE, held.key, held.value, held.headers)
     letter = DeadLetter(
         reason=held.dead.reason,
         detail=held.dead.detail,
@@ -116,4 +118,4 @@ def output(held: Held, now: int) -> Output:
         service=SERVICE,
         at=now,
     )
-    return Output(held, DEAD_LETTERS, letter.headers(held.headers))
+    return Output(held, DEAD_LETTERS, *letter.record(held.key, held.value, held.headers))

@@ -120,7 +120,7 @@ class Transactions:
         topic, failed = self._names[item.target.name], functools.partial(self._failed, held)
         while True:
             try:
-                self._producer.produce(topic, held.value, held.key, headers=item.headers, on_delivery=failed)
+                self._producer.produce(topic, item.value, item.key, headers=item.headers, on_delivery=failed)
                 break
             except BufferError as error:
                 if time.monotonic() >= deadline:

@@ -50,13 +50,9 @@ class DeadLetters:
 
         for item in letters:
             message = item.message
-            self._producer.produce(
-                self._topic,
-                value=message.value(),
-                key=message.key(),
-                headers=item.letter.headers(legible_headers(message, item.letter.detail)),
-                on_delivery=confirm,
-            )
+            headers = legible_headers(message, item.letter.detail)
+            key, value, marked = item.letter.record(message.key(), message.value(), headers)
+            self._producer.produce(self._topic, value, key, headers=marked, on_delivery=confirm)
         deadline = time.monotonic() + timeout
         while (waiting := self._producer.flush(0.2)) and time.monotonic() < deadline and not self._stop.is_set():
             pass

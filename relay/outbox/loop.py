@@ -164,7 +164,7 @@ class Session:
         return page
 
     def _publish(self, page: Page) -> None:
-        rows, at, send = page.rows, self._config.at, self._publisher.send
+        rows, config, send = page.rows, self._config, self._publisher.send
         buckets, written_ms = [*map(_BUCKET, rows)], [*map(_CREATED_MS, rows)]
         entries = self._progress.page(page.group, buckets, written_ms, page.snapshot, page.last_seq)
         batches: dict[tuple[int, str], tuple[_Batch, Report]] = {}
@@ -183,10 +183,10 @@ class Session:
             if known is None:
                 batch = _Batch(self, rows, aside, bucket, entries[bucket], record.topic.name)
                 known = batches[of] = batch, self._publisher.report(batch)
-            at("outbox.publish.before")
+            config.at("outbox.publish.before")
             if self._cut_off or (not send(record, *known) and not self._insist(record, *known)):
                 return
-            at("outbox.publish.after")
+            config.at("outbox.publish.after")
 
     def _insist(self, record: Outgoing, batch: "_Batch", report: Report) -> bool:
         """Hand a record over once there is room. False if that cannot be: nothing after it is taken either then, and

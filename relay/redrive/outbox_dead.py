@@ -1,5 +1,6 @@
 """Rows that the relay set aside go back into the outbox, where the relay could publish them today."""
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -35,15 +36,19 @@ class _Dead(NamedTuple):
     reason: str
 
 
-def put_back(config: RedriveConfig, database_url: str, now: int) -> Summary:
-    """Put rows back, or count them; `now` is in milliseconds since the epoch. All in one transaction.
+def put_back(config: RedriveConfig, database_url: str, now: int, stop: threading.Event) -> Summary:
+    """Put rows back, or count them; `now` is in milliseconds since the epoch. Each in a transaction of its own, no
+    faster than the rate, until `stop` is set.
 
     Raises:
-        psycopg.Error: the database cannot be reached, or the user may not change these tables.
+        psycopg.Error: the database cannot be reached, or the user may not change these tables. Some may be back.
     """
     summary = Summary(config.dry_run)
-    with psycopg.connect(database_url, connect_timeout=10) as connection:
+    with psycopg.connect(database_url, connect_timeout=10, autocommit=True) as connection:
         for dead in _rows(connection, config):
+            if stop.is_set():
+                summary.stopped = True
+                break
             if (config.reasons and dead.reason not in config.reasons) or (
                 config.topics and dead.row.aggregatetype not in config.topics
             ):
@@ -56,6 +61,7 @@ def put_back(config: RedriveConfig, database_url: str, now: int) -> Summary:
             summary.back[dead.reason] += 1
             if not config.dry_run:
                 connection.execute(_BACK, (dead.row.seq,))
+                stop.wait(1 / config.rate)
     return summary
 
 

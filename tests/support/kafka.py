@@ -121,6 +121,21 @@ def produce(
     return [record for _, record in sorted(acknowledged.items())]
 
 
+def produce_compressed(
+    bootstrap: str, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes], partition: int = 0
+) -> None:
+    """Write a record that is many times larger than its topic takes, and on the wire is small."""
+    refused: list[object] = []
+    producer = Producer(
+        {**PRODUCER_SETTINGS, "bootstrap.servers": bootstrap, "compression.type": "gzip", "message.max.bytes": 10**9}
+    )
+    producer.produce(
+        topic, value, key, partition, headers=list(headers.items()), on_delivery=lambda error, _: refused.append(error)
+    )
+    assert producer.flush(30) == 0
+    assert refused == [None]
+
+
 def read_all(
     bootstrap: str,
     topic: str | Sequence[str],

@@ -183,8 +183,9 @@ async def _data(protocol: SMTPProtocol, message: bytes, dialogue: _Dialogue) -> 
     stuffed = b"".join((b"." + line if line.startswith(b".") else line) + b"\r\n" for line in lines)
     protocol.write(stuffed + b".\r\n")
     response = await protocol.read_response()
-    if response.code != 250:
-        dialogue.dot_left = False
+    # RFC 5321, section 4.2.1: the first digit says it. An answer that is neither yes nor no leaves it open.
+    if response.code // 100 != 2:
+        dialogue.dot_left = response.code // 100 not in (4, 5)
         raise aiosmtplib.SMTPDataError(response.code, response.message)
     return "".join(c for c in response.message if " " <= c <= "~")
 
@@ -199,6 +200,8 @@ async def _reset(client: aiosmtplib.SMTP) -> bool:
 
 def _classify_error(error: Exception, dialogue: _Dialogue, provider: str) -> Result:
     if dialogue.dot_left:
+        if isinstance(error, aiosmtplib.SMTPResponseException):
+            return Unknown("smtp_protocol")
         return Unknown("timeout" if isinstance(error, TimeoutError) else "connection_lost")
     match error:
         case aiosmtplib.SMTPAuthenticationError():

@@ -89,7 +89,7 @@ class WebhookAdapter:
             return ""
         try:
             return str(URL(to).origin())
-        except ValueError:
+        except Exception:  # an address is whatever somebody wrote, and the library fails over it in many ways
             return "invalid"
 
     async def send(self, call: Call) -> Result:

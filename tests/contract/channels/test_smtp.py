@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from processor.delivery.channels.port import Failed, Rejected, Sent
+from processor.delivery.channels.port import Failed, Rejected, Sent, Unknown
 from tests.contract.channels.conftest import Provider, listening
 
 smtp_only = pytest.mark.parametrize("provider", ["smtp"], indirect=True)
@@ -93,6 +93,40 @@ async def test_each_stage_of_the_dialogue(provider: Provider, script: dict[bytes
             writer.write(answer)
             if not answer:
                 break
+
+    async with listening(serve) as port:
+        assert await provider.adapter(port).send(provider.call()) == result
+
+
+@smtp_only
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (b"250 taken", Sent("taken")),
+        (b"251 forwarded", Sent("forwarded")),
+        (b"252 perhaps", Sent("perhaps")),
+        (b"299 odd", Sent("odd")),
+        (b"451 4.3.0 later", Failed("smtp_451")),
+        (b"554 5.7.1 spam", Rejected("smtp_554", contact_alive=True)),
+        (b"354 go on", Unknown("smtp_protocol")),
+        (b"999 what", Unknown("smtp_protocol")),
+        (b"100 hm", Unknown("smtp_protocol")),
+        (b"rubbish", Unknown("smtp_protocol")),
+    ],
+)
+async def test_the_answer_after_the_final_dot(provider: Provider, answer: bytes, result: object) -> None:
+    """Its first digit is the verdict (RFC 5321, section 4.2.1); what is neither yes nor no leaves it open, for the mail
+    may be on its way."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 hello\r\n")
+        while line := await reader.readline():
+            if line.startswith(b"DATA"):
+                writer.write(b"354 go\r\n")
+                await reader.readuntil(b"\r\n.\r\n")
+                writer.write(answer + b"\r\n")
+            else:
+                writer.write(b"250 fine\r\n")
 
     async with listening(serve) as port:
         assert await provider.adapter(port).send(provider.call()) == result

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+import pytest
+
 from schemas import records as r
 from schemas.codec import AnyRecord
 from schemas.dead_letters import PREFIX
@@ -19,7 +21,8 @@ from schemas.topics import (
     RESOLUTIONS,
 )
 from tests.support.bad_records import ADA, bad_records
-from tests.support.engine import EngineUnderTest, notify, raw
+from tests.support.engine import EngineUnderTest, StartOnKafka, notify, raw
+from tests.support.kafka import produce_compressed
 
 GOOD: dict[str, AnyRecord] = {
     NOTIFICATIONS.name: notify("ada", "good"),
@@ -91,3 +94,17 @@ def test_requests_beyond_the_limits_are_refused_alone(engine: EngineUnderTest) -
     assert [letter.header(PREFIX + "reason") for letter in letters] == ["too_large", "too_large"]
     (event,) = engine.written(DELIVERY_EVENTS, 1)
     assert (event.event.dedup_key, event.event.attempt) == ("fine", 1)
+
+
+@pytest.mark.parametrize(("key", "value"), [(3, 40_000_000), (3_000_000, 10)], ids=["value", "key"])
+def test_a_record_that_is_too_large_for_the_dead_letters(on_kafka: StartOnKafka, key: int, value: int) -> None:
+    """Compressed it was small enough for its topic. What fits is set aside, and the partition goes on."""
+    processor = on_kafka(partitions=1)
+    headers = dict(pairs(raw(GOOD[NOTIFICATIONS.name], "huge")[2]))
+    topic = processor.naming(NOTIFICATIONS)
+    produce_compressed(processor.bootstrap, topic, b"a" * key, b"x" * value, headers)
+    processor.send(NOTIFICATIONS, [raw(GOOD[NOTIFICATIONS.name], "after")])
+    processor.written(DELIVERY_EVENTS, 1)
+    (letter,) = processor.written(DEAD_LETTERS, 1)
+    assert (letter.value, letter.key) == (None, b"aaa" if key == 3 else None)
+    assert "left out" in str(letter.header(PREFIX + "detail"))

@@ -167,9 +167,9 @@ async def test_a_body_that_is_no_json_is_400(client: aiohttp.ClientSession, body
 
 
 async def test_limits_of_a_request(client: aiohttp.ClientSession, api_db: str) -> None:
-    """Over 1 MiB is 413, another type is 415, absurd nesting is 422; the largest body that fits is taken."""
+    """Over 1 MiB is 413, another type is 415, absurd nesting is 422; what the SQL contract takes fits."""
     headers = {"Content-Type": "application/json"}
-    for size, status in ((2**20, 413), (2**20 - 200, 202)):
+    for size, status in ((2**20, 413), (2**20 - 200, 422), (1_039_000, 202)):
         body = io.BytesIO(json.dumps({**ASK, "data": {"x": "x" * size}}).encode())
         response = await client.post("/v1/notifications", data=body, headers=headers)
         assert response.status == status
@@ -205,6 +205,15 @@ def _url(path: str, client: aiohttp.ClientSession) -> Any:
     from yarl import URL
 
     return URL(str(client._base_url).rstrip("/") + path, encoded=True)
+
+
+@pytest.mark.parametrize("text", ["%ff", "a%ED%A0%80b", "%c3"])
+async def test_a_path_that_is_not_utf8_is_422(client: aiohttp.ClientSession, api_db: str, text: str) -> None:
+    """Left as it is it would name somebody else, called "%ff"."""
+    for method, body in (("PUT", {}), ("DELETE", None)):
+        response = await client.request(method, _url(f"/v1/recipients/{text}", client), json=body)
+        assert (await problem(response, 422))["field"] == "recipient"
+    assert outbox(api_db) == []
 
 
 async def test_nul_in_a_path_is_422(client: aiohttp.ClientSession) -> None:

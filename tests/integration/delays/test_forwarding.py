@@ -12,7 +12,7 @@ from schemas.topics import TIERS
 from tests.integration.delays.conftest import Delayed, lateness
 from tests.support.eventually import eventually
 from tests.support.header_names import send_with_header_name
-from tests.support.kafka import Record, produce, read_all
+from tests.support.kafka import Record, produce, produce_compressed, read_all
 
 
 def test_short_waits_are_never_early_and_soon_over(delayed: Delayed) -> None:
@@ -118,6 +118,21 @@ def test_a_record_that_the_target_refuses_is_set_aside(delayed: Delayed) -> None
     assert [record.value for record in delayed.due(2)] == [b"before", b"after"]
     (letter,) = read_all(delayed.kafka, f"{delayed.prefix}dead-letters", 1)
     assert (letter.header("rung_dl_reason"), letter.value) == ("too_large", large)
+
+
+def test_a_record_that_is_too_large_for_any_topic_is_set_aside(delayed: Delayed) -> None:
+    """Compressed it was small enough: without its value it is a dead letter, and others are not held up."""
+    topic = f"{delayed.prefix}delay.1s"
+    for key, value in ((3, 40_000_000), (9_000_000, 10)):
+        produce_compressed(delayed.kafka, topic, b"k" * key, b"x" * value, {"due_at": b"5"})
+    produce(delayed.kafka, topic, [("k", b"after", {"due_at": "5"})], partition=0)
+    delayed.thread()
+    assert [record.value for record in delayed.due(1)] == [b"after"]
+    letters = read_all(delayed.kafka, f"{delayed.prefix}dead-letters", 2)
+    assert sorted((x.key or b"", x.value, x.header("rung_dl_reason")) for x in letters) == [
+        (b"", None, "too_large"),
+        (b"kkk", None, "too_large"),
+    ]
 
 
 def test_reading_ahead_is_bounded_and_goes_on(delayed: Delayed) -> None:

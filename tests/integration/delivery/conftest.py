@@ -22,12 +22,13 @@ def sink(tmp_path: Path) -> Iterator[Sink]:
 
 @pytest.fixture
 def make_stage(kafka: str, topic_prefix: str, tmp_path: Path, sink: Sink) -> Iterator[Callable[..., Stage]]:
-    """Make the test's stage; arguments are further fields of the provider of channel `push`."""
+    """Make the test's stage; arguments are further fields of the provider of channel `push`;
+    None leaves one out."""
     stages: list[Stage] = []
 
     def make(partitions: int = 4, **fields: Any) -> Stage:
         given = {"adapter": '"webhook"', "name": '"push"', "url": f'"{sink.url}/push"', **fields}
-        providers = ", ".join(f"{name} = {text}" for name, text in given.items())
+        providers = ", ".join(f"{name} = {text}" for name, text in given.items() if text is not None)
         channels = f"[channels.push]\nproviders = [{{ {providers} }}]\n"
         stages.append(Stage(kafka, Naming(topic_prefix), tmp_path / "config", channels, partitions))
         return stages[-1]

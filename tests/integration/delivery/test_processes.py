@@ -70,6 +70,26 @@ def test_a_second_worker_joins_while_calls_are_in_flight(make_stage: MakeStage, 
     assert Counter((o.key, o.claim) for o in outcomes).most_common(1)[0][1] == 1
 
 
+def test_a_call_is_waited_for_when_its_partition_moves(make_stage: MakeStage, sink: Sink) -> None:
+    """However short a stop may be: whoever got the partition would call again."""
+    stage = make_stage(timeout='"5s"')
+    sink.answer({"match": {}, "per": "rule", "answers": [{"delay_ms": 4_500}], "repeat": True})
+    environ = {"RUNG_SHUTDOWN_SECONDS": "1"}
+    stage.process("one", environ)
+    claims = [delivery(f"person-{n}") for n in range(20)]
+    stage.deliver(*claims)
+    eventually(lambda: sink.calls(), timeout=40)
+    stage.process("two", environ)
+    while not any(event["partitions"] for event in stage.events("two", "partitions_assigned")):
+        claims += [delivery(f"person-{len(claims) + n}") for n in range(20)]
+        stage.deliver(*claims[-20:])
+        assert len(claims) < 1_000, "the second worker got no partitions"
+        _wait_for_calls(sink, len(claims) - 20)
+    outcomes = stage.outcomes(len(claims), timeout=60)
+    assert {o.outcome for o in outcomes} == {OutcomeKind.SENT}
+    assert Counter(call["key"] for call in sink.calls()) == dict.fromkeys((c.key for c in claims), 1)
+
+
 def test_a_stop_finishes_calls_and_hands_back_the_rest(make_stage: MakeStage, sink: Sink) -> None:
     """SIGTERM: the call in flight is told as sent, waiting claims as unclaimed at once, and the exit code is 0."""
     stage = make_stage(concurrency=1, timeout='"5s"')

@@ -54,6 +54,19 @@ def test_a_hundred_claims_on_three_slots_never_exceed_three_in_flight(make_stage
     assert max(call["in_flight"] for call in sink.calls()) == 3
 
 
+@pytest.mark.parametrize("address", ["http://[]@", "http://a[b]@", "\0", "http://" + "a" * 5_000])
+def test_an_address_that_is_none_is_refused_and_the_rest_goes_on(
+    make_stage: MakeStage, sink: Sink, address: str
+) -> None:
+    """A person's address is whatever somebody wrote."""
+    stage = make_stage(url=None, allow_private="true")
+    claims = [delivery("ada", address=address), delivery("bob", address=f"{sink.url}/push")]
+    with stage.worker():
+        stage.deliver(*claims)
+        outcomes = {o.key: (o.outcome, o.reason) for o in stage.outcomes(2)}
+    assert outcomes == {claims[0].key: ("rejected", "bad_address"), claims[1].key: ("sent", "")}
+
+
 def test_a_lane_is_called_in_order_and_one_at_a_time(make_stage: MakeStage, sink: Sink) -> None:
     """Claims of one recipient and channel reach the provider in their order and never side by side."""
     stage = make_stage()

@@ -18,7 +18,7 @@ from schemas.topics import DAY_MS, DEAD_LETTERS, DELIVERY_EVENTS, Naming
 from tests.support.eventually import eventually
 from tests.support.header_names import send_with_header_name
 from tests.support.journal import event, now_ms, on_wire, running
-from tests.support.kafka import Record, produce, read_all
+from tests.support.kafka import Record, produce, produce_compressed, read_all
 
 
 def recipients(url: str) -> list[str]:
@@ -83,6 +83,18 @@ def _nameless(letter: Record) -> bool:
 
 def _offset(letter: object) -> int:
     return int(letter.header("rung_dl_offset"))  # type: ignore[attr-defined]
+
+
+def test_a_record_that_is_too_large_for_the_dead_letters(kafka: str, config: JournalConfig) -> None:
+    """Compressed it was small enough for its topic. What fits is set aside, and the partition goes on."""
+    topic = config.naming(DELIVERY_EVENTS)
+    _, _, headers = on_wire(event("ada"))
+    produce_compressed(kafka, topic, b"ada", b"x" * 5_000_000, headers)
+    produce(kafka, topic, [on_wire(event("last"))], partition=0)
+    with running(config):
+        eventually(lambda: recipients(config.database_url) == ["last"])
+    (letter,) = read_all(kafka, config.naming(DEAD_LETTERS), 1)
+    assert (letter.key, letter.value, letter.header("rung_dl_reason")) == (b"ada", None, "not_json")
 
 
 def test_postgresql_away_and_back_loses_nothing(kafka: str, config: JournalConfig) -> None:

@@ -55,6 +55,19 @@ REFUSED = [
     ("rung.put_recipient('', '{}')", "recipient", "is empty"),
     ("rung.put_recipient('a', NULL)", "profile", "is null"),
     (f"rung.notify('a', 'order_shipped', '{deep(65)}', 'k')", "data", "is nested deeper than 64 levels"),
+    ("""rung.notify('a', 'order_shipped', '{"n": [1e100000]}', 'k')""", "data", "holds a number beyond 1e308"),
+    ("""rung.notify('a', 'order_shipped', '{"n": {"m": -1e309}}', 'k')""", "data", "holds a number beyond 1e308"),
+    (f"""rung.notify('a', 'order_shipped', '{{"n": {"9" * 5000}}}', 'k')""", "data", "holds a number beyond 1e308"),
+    (
+        """rung.notify('a', 'order_shipped', jsonb_build_object('x', repeat('x', 1040000)), 'k')""",
+        "data",
+        "is 1040009 bytes long as JSON text",
+    ),
+    (
+        """rung.put_recipient('a', jsonb_build_object('locale', repeat('x', 250000)))""",
+        "profile",
+        "is 250014 bytes long as JSON text",
+    ),
     ("""rung.put_recipient('a', '{"adresses": {"email": "a@b.test"}}')""", "profile.adresses", "is not known"),
     (
         """rung.put_recipient('a', '{"quiet_hours": {"from": "22:00", "until": "08:00", "to": "1"}}')""",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -44,8 +45,8 @@ def test_rows_go_back_as_they_were_and_only_those_that_may(database_url: str) ->
             reason = "bad_field" if number else "not_json"
             values = (number, f"{IDENTITY}{number}", topic, "ada", kind, Jsonb(payload), days, reason)
             connection.execute(_INSERT, values)
-        now = round(time.time() * 1000)
-        counted = put_back(config, database_url, now)
+        now, stop = round(time.time() * 1000), threading.Event()
+        counted = put_back(config, database_url, now, stop)
         assert counted.back == {"not_json": 1, "bad_field": 1}
         assert counted.refused == {
             ("bad_field", Refusal.TOO_OLD, ""): 1,
@@ -56,11 +57,37 @@ def test_rows_go_back_as_they_were_and_only_those_that_may(database_url: str) ->
         }
         assert connection.execute("SELECT count(*) FROM rung.outbox").fetchone() == (0,)
         only = RedriveConfig({}, dry_run=False, reasons=frozenset({"not_json"}))
-        assert put_back(only, database_url, now).back == {"not_json": 1}
-        rest = put_back(RedriveConfig({}, dry_run=False, recipient="ada"), database_url, now)
+        assert put_back(only, database_url, now, stop).back == {"not_json": 1}
+        rest = put_back(RedriveConfig({}, dry_run=False, recipient="ada"), database_url, now, stop)
         assert rest.back == {"bad_field": 1}
         back = connection.execute("SELECT id::text, type, aggregateid FROM rung.outbox ORDER BY id").fetchall()
         assert back == [(IDENTITY + "0", "rung.resolve", "ada"), (IDENTITY + "1", "rung.notify", "ada")]
         assert connection.execute("SELECT count(*) FROM rung.outbox_dead").fetchone() == (5,)
-        assert put_back(RedriveConfig({}, dry_run=False), database_url, now).back.total() == 0
+        assert put_back(RedriveConfig({}, dry_run=False), database_url, now, stop).back.total() == 0
         assert added(counted, rest).back == {"not_json": 1, "bad_field": 2}
+
+
+def test_rows_go_back_no_faster_than_the_rate_and_until_told_to_stop(database_url: str) -> None:
+    """Four rows at twenty a second take a fifth of one; told to stop it leaves the rest, and says so."""
+    migrate(database_url)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for number in range(4):
+            values = (
+                number,
+                f"{IDENTITY}{number}",
+                "notifications",
+                "ada",
+                "rung.notify",
+                Jsonb(notify()),
+                0,
+                "not_json",
+            )
+            connection.execute(_INSERT, values)
+        now, stop = round(time.time() * 1000), threading.Event()
+        stop.set()
+        stopped = put_back(RedriveConfig({}, dry_run=False), database_url, now, stop)
+        assert (stopped.stopped, stopped.back.total()) == (True, 0)
+        began = time.monotonic()
+        back = put_back(RedriveConfig({}, dry_run=False, rate=20), database_url, now, threading.Event())
+        assert (back.stopped, back.back.total()) == (False, 4)
+        assert time.monotonic() - began >= 0.2

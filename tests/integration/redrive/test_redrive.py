@@ -304,8 +304,11 @@ def test_the_command_counts_puts_back_and_tells_the_shell(topics: Topics, tmp_pa
     done = rung("--rate", "100")
     assert done.returncode == 0, done.stderr
     assert "2 went back" in done.stdout
-    produce(topics.bootstrap, topics.naming(DEAD_LETTERS), [("ada", b"whatever")])
-    assert rung().returncode == 1
+    marks = DeadLetter(DeadReason.BAD_FIELD, "", RESOLUTIONS.name, 0, 0, "test", 1)
+    odd = {**_marked(marks, {}), "rung_dl_reason": b"[/x] [bold]"}
+    produce(topics.bootstrap, topics.naming(DEAD_LETTERS), [("ada", b"whatever", odd)])
+    stays = rung()
+    assert (stays.returncode, "[/x] [bold]" in stays.stdout) == (1, True), stays.stderr
     wrong = rung("--reason", "bad_luck")
     assert (wrong.returncode, "bad_luck" in wrong.stderr) == (2, True)
     assert topics.back() == {b"p0": 1, b"p1": 1}

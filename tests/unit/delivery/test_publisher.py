@@ -10,6 +10,7 @@ import pytest
 
 from processor.delivery import publisher
 from processor.delivery.publisher import Publisher
+from schemas.dead_letters import LetterRecord
 from schemas.topics import Naming
 
 Delivered = Callable[[Any, Any], None]
@@ -43,7 +44,7 @@ async def test_all_are_acknowledged_and_then_nothing_is_asked() -> None:
     written = Publisher({}, Naming(), asyncio.get_running_loop())
     seen: list[int] = []
     for number in range(5):
-        written.dead_letter(b"k", b"v", [], lambda n=number: seen.append(n))  # type: ignore[misc]
+        written.dead_letter(LetterRecord(b"k", b"v", []), lambda n=number: seen.append(n))  # type: ignore[misc]
     assert await written.flush(5.0)
     assert seen == [0, 1, 2, 3, 4]
     assert written._timer is None
@@ -58,8 +59,8 @@ async def test_an_acknowledgement_that_fails_does_not_stop_the_others() -> None:
     loop.set_exception_handler(lambda _, context: told.append(context))
     written = Publisher({}, Naming(), loop)
     done = asyncio.Event()
-    written.dead_letter(b"k", b"v", [], lambda: 1 // 0)  # type: ignore[arg-type,return-value]
-    written.dead_letter(b"k", b"v", [], done.set)
+    written.dead_letter(LetterRecord(b"k", b"v", []), lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    written.dead_letter(LetterRecord(b"k", b"v", []), done.set)
     await asyncio.wait_for(done.wait(), 5.0)
     assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
     written.close()

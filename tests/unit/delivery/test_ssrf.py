@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
+from hypothesis import given
+from hypothesis import strategies as st
 
 from processor.delivery.ssrf import BadUrlError, ForbiddenAddressError, PublicResolver, check_url, is_public
 
@@ -61,12 +64,20 @@ def test_addresses_that_are_public(address: str) -> None:
 @pytest.mark.parametrize(
     "url",
     ["ftp://a.example", "file:///etc/passwd", "//a.example", "a.example", "", "http://", "http://u:p@a.example/",
-     "http://u@a.example", "http://a.example:99999/", "javascript:alert(1)", "http://[::1"],
+     "http://u@a.example", "http://a.example:99999/", "javascript:alert(1)", "http://[::1",
+     "http://[]@", "http://a[b]@", "http://[::1]@"],
 )  # fmt: skip
 def test_what_is_no_url_for_a_webhook(url: str) -> None:
     """Other schemes, no host, user names, broken ports."""
     with pytest.raises(BadUrlError):
         check_url(url, allow_private=True)
+
+
+@given(st.text(st.sampled_from("htp:/[]@a.é%?#1-"), max_size=14).map("http://".__add__) | st.text(max_size=20))
+def test_any_text_is_a_url_or_refused(text: str) -> None:
+    """The library fails over texts in many ways; none of them gets through."""
+    with contextlib.suppress(BadUrlError, ForbiddenAddressError):
+        assert check_url(text, allow_private=False).host
 
 
 @pytest.mark.parametrize(

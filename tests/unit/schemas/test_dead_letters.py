@@ -1,7 +1,10 @@
 """The marks on a dead letter."""
 
+import pytest
+
 from schemas.dead_letters import DETAIL_LIMIT, PREFIX, DeadLetter
 from schemas.reasons import DeadReason
+from schemas.topics import DEAD_LETTERS
 
 
 def letter(detail: str = "why", offset: int = 7) -> DeadLetter:
@@ -35,3 +38,31 @@ def test_a_detail_is_cut_and_always_encodable() -> None:
     """A detail of any length and any text makes a header of bounded size."""
     headers = dict(letter("\ud800" + "x" * 10_000).headers(None))
     assert len(headers["rung_dl_detail"]) <= 4 * DETAIL_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "header", "left"),
+    [
+        (10, 1_000, 10, (10, 1_000)),
+        (10, 2_000_000, 10, (10, 2_000_000)),
+        (10, 3_000_000, 10, (10, None)),
+        (10, 1_050_000, 1_050_000, (10, None)),
+        (2_000_000, 200_000, 10, (2_000_000, None)),
+        (3_000_000, 1, 10, (None, None)),
+        (10, 1, 3_000_000, (None, None)),
+        (900_000, 900_000, 900_000, (900_000, None)),
+    ],
+)
+def test_what_the_topic_cannot_hold_is_left_out(
+    key: int, value: int, header: int, left: tuple[int | None, int | None]
+) -> None:
+    """A record that was compressed may be larger than any topic takes: first its value goes, then all of it, and the
+    marks say so; what is written always fits."""
+    written = letter("w" * DETAIL_LIMIT).record(b"k" * key, b"v" * value, [("h", b"h" * header)])
+    sizes = tuple(None if part is None else len(part) for part in (written.key, written.value))
+    assert sizes == left
+    marks = dict(written.headers)
+    assert (b"left out" in marks[PREFIX + "detail"]) == (left != (key, value))
+    assert ("h" in marks) == (left[0] is not None)
+    total = sum(len(name) + len(content) for name, content in written.headers) + sum(size or 0 for size in sizes)
+    assert total < DEAD_LETTERS.max_message_bytes
