@@ -66,6 +66,11 @@ class ProviderLimits:
         if len(self._targets) > MAX_WINDOWS:
             del self._targets[min(self._targets, key=self._targets.__getitem__)]
 
+    def clock_set_back(self, by_ms: int) -> None:
+        """The clock was set back by so much: windows stay closed for as long as they would have."""
+        self.closed_until -= by_ms
+        self._targets = {target: until - by_ms for target, until in self._targets.items()}
+
     def opens_at(self, target: str, now: int) -> int:
         """The moment from which a call is allowed; `now` or earlier if it is open."""
         if not target:

@@ -49,8 +49,10 @@ SILENCE_SECONDS = 2.0
 """...nor while Kafka has not been heard for so long, which shows within half a second more..."""
 TRUST_SECONDS = 1.0
 """...until it has read for so long again: what came meanwhile lies ready at the client, or is fetched at once."""
-HOUSEKEEPING_MS = 1_000
-LOOK_MS = 500
+HOUSEKEEPING_SECONDS = 1.0
+LOOK_SECONDS = 0.5
+BACK_MS = 100
+"""A clock that goes back by more was set."""
 FLUSH_SHARE = 0.2
 """The share of the shutdown's limit that is kept for writing outcomes and committing."""
 
@@ -86,7 +88,8 @@ class Worker:
         self._assigned = False
         self._stopping = False
         self._turned_at = self._trusted_from = time.monotonic()
-        self._next_commit = self._next_housekeeping = self._next_look = 0
+        self._next_commit = self._next_housekeeping = self._next_look = 0.0
+        self._clock = now
         self._source = Source(config, self, loop)
         self._publisher = Publisher(config.kafka, config.naming, loop)
         metrics.observe(
@@ -113,7 +116,7 @@ class Worker:
                     self._read(message)
                 self._turned_at = time.monotonic()
                 self._pump()
-                self._tick(now_ms())
+                self._tick(now_ms(), time.monotonic())
                 failure = self._failure or self._publisher.failure
                 if failure is not None:
                     raise failure
@@ -392,16 +395,22 @@ class Worker:
                 partition.letters_written = None
         return found
 
-    def _tick(self, now: int) -> None:
-        if now >= self._next_commit:
-            self._next_commit = now + self._config.commit_interval_ms
+    def _tick(self, now: int, at: float) -> None:
+        """What is done now and then: `at` counts on where the clock, which says `now`, is set."""
+        if now < self._clock - BACK_MS:
+            _log.warning("clock_set_back", by_ms=self._clock - now)
+            for limits in self._limits.values():
+                limits.clock_set_back(self._clock - now)
+        self._clock = now
+        if at >= self._next_commit:
+            self._next_commit = at + self._config.commit_interval_ms / 1000
             self._source.commit(self._offsets(list(self._partitions)))
-        if now >= self._next_housekeeping:
-            self._next_housekeeping = now + HOUSEKEEPING_MS
+        if at >= self._next_housekeeping:
+            self._next_housekeeping = at + HOUSEKEEPING_SECONDS
             self._guard.prune(now)
             self._answers.prune(now)
-        if now >= self._next_look:
-            self._next_look = now + LOOK_MS
+        if at >= self._next_look:
+            self._next_look = at + LOOK_SECONDS
             self._look()
         for name, limits in self._limits.items():
             self._metrics.paused.labels(name).set(limits.closed_until > now)

@@ -43,7 +43,14 @@ class Read:
     offset: int
     fact: Fact | None
     storable: bool
-    """PostgreSQL can hold it: it has no NUL."""
+    """The journal's table can hold it."""
+
+
+def storable(fact: Fact | None, value: bytes | None) -> bool:
+    """Whether the journal's table can hold an event: it has no NUL, and its counts are `integer`. What the table cannot
+    hold is the journal's dead letter."""
+    counts = () if fact is None else (fact.event.step_no, fact.event.attempt, fact.event.depth)
+    return b"\\u0000" not in (value or b"") and all(-(2**31) <= count < 2**31 for count in counts if count is not None)
 
 
 class EventTopic:
@@ -117,7 +124,8 @@ class EventTopic:
         """
         for message in self._messages(self.name, partition, start, end):
             value = message.value()
-            yield Read(message.offset() or 0, fact_of(message), value is None or b"\\u0000" not in value)
+            fact = fact_of(message)
+            yield Read(message.offset() or 0, fact, storable(fact, value))
 
     def dead_requests(self, since: int) -> set[str]:
         """The ids of requests that were made dead letters since a moment (milliseconds)."""

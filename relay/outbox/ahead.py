@@ -55,7 +55,7 @@ class ReadAhead:
             if not self._store.connected:
                 self._store.connect()
             self._page = self._store.walk(group, *self._limits)
-        except psycopg.OperationalError as error:
-            # The one who asked reads it by itself, and waits for the server where it is away.
+        except psycopg.Error as error:
+            # The one who asked reads it by itself: waits for the server where it is away, and ends over what is wrong.
             _LOG.debug("read_ahead_failed", error=type(error).__name__)
             self._store.close()

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from email.utils import formatdate, parsedate_to_datetime
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
+from processor.delivery import worker
 from processor.delivery.channels.http_answers import PAUSE_MS
 from processor.delivery.outcomes import plain
+from processor.delivery.source import GROUP
 from schemas.partitioner import partition_of
 from schemas.profile import Profile
 from schemas.records import OutcomeKind, RecipientProfile, Resolve
@@ -251,6 +254,24 @@ def test_claims_that_another_worker_answered_are_not_called(make_stage: MakeStag
         ("cyd", 2, "before"),
         ("dan", 1, "msg-1"),
     ]
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up(
+    make_stage: MakeStage, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider that asked for two seconds is not closed for an hour, and positions are committed."""
+    stage = make_stage(partitions=1, concurrency=1)
+    sink.answer({"match": {}, "per": "rule", "answers": [{"status": 429, "retry_after": "2"}]})
+    with stage.worker():
+        stage.deliver(delivery("ada"))
+        stage.outcomes(1)
+        monkeypatch.setattr(worker, "now_ms", lambda: now_ms() - 3_600_000)
+        stage.deliver(delivery("bob"))
+        assert [o.outcome for o in stage.outcomes(2, timeout=10)] == ["failed", "sent"]
+        place = TopicPartition(stage.naming(DELIVERIES), 0)
+        group = Consumer({**stage.kafka, "group.id": stage.naming.prefix + GROUP})
+        eventually(lambda: group.committed([place], timeout=5)[0].offset == 2, timeout=10)
+        group.close()
 
 
 @pytest.mark.parametrize("policy", ["resend", "lookup", "hold"])

@@ -22,6 +22,7 @@ from relay.audit.rules import (
     outbox_unanswered,
     unnamed_after_stop,
 )
+from relay.audit.topic import storable
 from schemas.profile import Profile, QuietHours
 from schemas.records import EventType, OutcomeKind, UnknownPolicy
 from schemas.state import Ladder, LadderStep, RetryPolicy
@@ -362,3 +363,22 @@ def test_what_ended_long_ago_is_forgotten() -> None:
     _, book = audited(facts(player))
     assert book.begun == 20
     assert len(book) <= 6
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "held"),
+    [
+        ({}, b"{}", True),
+        ({"attempt": 2**31 - 1}, b"{}", True),
+        ({"attempt": 2**31}, b"{}", False),
+        ({"depth": 10**12}, b"{}", False),
+        ({"step_no": -(2**31) - 1}, b"{}", False),
+        ({}, b'{"detail":"\\u0000"}', False),
+    ],
+)
+def test_what_the_journal_cannot_hold_is_not_missed(
+    history: list[Fact], change: dict[str, Any], value: bytes, held: bool
+) -> None:
+    """It is a dead letter of the journal's, and no row."""
+    assert storable(changed(history[0], **change), value) is held
+    assert storable(None, None)

@@ -91,6 +91,15 @@ def test_a_window_counts_for_its_target_or_for_all() -> None:
     assert limits.opens_at("https://a.example", 600) == 900
 
 
+def test_a_clock_that_is_set_back_prolongs_no_window() -> None:
+    """Closed for as long as it would have been."""
+    limits = ProviderLimits(TokenBucket(None, 1, 0), 1)
+    limits.close("a", 3_600_500)
+    limits.close("", 3_600_300)
+    limits.clock_set_back(3_600_000)
+    assert (limits.opens_at("a", 0), limits.opens_at("b", 0)) == (500, 300)
+
+
 def test_many_targets_take_bounded_memory() -> None:
     """Beyond the limit the windows that open first are forgotten."""
     limits = ProviderLimits(TokenBucket(None, 1, 0), 1)
