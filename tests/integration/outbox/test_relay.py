@@ -151,12 +151,20 @@ def test_a_restart_does_not_repeat_what_an_open_transaction_held_back(outbox: Ou
 
 
 def test_a_row_of_two_megabytes_is_set_aside_and_the_rest_goes_on(outbox: Outbox) -> None:
-    """SQL takes a row that Kafka would not; it lands in outbox_dead, and its recipient's other rows are published."""
+    """A row that was written past the functions and that Kafka would not take: it lands in outbox_dead, and its
+    recipient's other rows are published."""
+    insert = """
+    INSERT INTO rung.outbox (aggregatetype, aggregateid, type, payload)
+    SELECT 'notifications', 'ada', 'rung.notify',
+           jsonb_build_object('notification_id', rung.notification_id('ada', %s::text), 'recipient', 'ada',
+                              'kind', 'order_shipped', 'dedup_key', %s::text,
+                              'data', jsonb_build_object('x', repeat('y', %s)))
+    """
     with outbox.relay() as relay:
         outbox.sql(NOTIFY, "ada", "before")
-        outbox.sql("SELECT rung.notify('ada', 'order_shipped', jsonb_build_object('x', repeat('y', 2000000)), 'big')")
+        outbox.sql(insert, "big", "big", 2_000_000)
         # Just below the limit of the value, and above that of the record with its headers.
-        outbox.sql("SELECT rung.notify('ada', 'order_shipped', jsonb_build_object('x', repeat('y', 1048400)), 'edge')")
+        outbox.sql(insert, "edge", "edge", 1_048_400)
         outbox.sql("SELECT rung.notify('ada', 'order_shipped', jsonb_build_object('x', repeat('y', 1000000)), 'fits')")
         outbox.sql(NOTIFY, "ada", "after")
         assert keys(outbox.records(3)) == ["before", "fits", "after"]
