@@ -20,6 +20,7 @@ def print_summary(console: Console, kinds: Sequence[KindTotals]) -> None:
         "accepted",
         "sent",
         "held",
+        "failed",
         "suppressed",
         "retried",
         "promoted",
@@ -38,6 +39,7 @@ def print_summary(console: Console, kinds: Sequence[KindTotals]) -> None:
             str(one.accepted),
             str(sum(one.sent.values())),
             str(one.steps.get("held", 0)),
+            str(one.steps.get("failed", 0) + one.steps.get("rejected", 0)),
             str(one.steps.get("suppressed", 0)),
             str(one.retried),
             str(one.promoted),
@@ -56,7 +58,8 @@ def print_summary(console: Console, kinds: Sequence[KindTotals]) -> None:
     console.print(
         "0/1/2/3 left: the escalation depth, how many steps had left when the person acted; "
         "cancelled: the share of steps never sent; "
-        "held: the server took it and did not say so, and a repeat could be a second message",
+        "held: the server took it and did not say so, and a repeat could be a second message; "
+        "failed: refused for good, or no attempt was left",
         style="dim",
     )
 
@@ -70,7 +73,7 @@ def print_verdict(console: Console, verdict: Verdict, kinds: Sequence[KindTotals
     console.print(f"  rolled back by the application     {verdict.rolled_back}")
     console.print(
         f"  calls received                     {verdict.calls}, {verdict.accepted} accepted as new "
-        f"(the journal: {sent} sent and {held} held)"
+        f"(the journal: {sent} sent and {held} held; of the others nobody heard before the person acted)"
     )
     console.print(f"  repeats with the key of before     {verdict.repeats} (after a time-out; the key makes them one)")
     console.print(
