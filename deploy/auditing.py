@@ -10,10 +10,13 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from deploy import logs, running
+from deploy.health import Health
 from deploy.people import AskError
+from deploy.preflight import Needs
 from deploy.service_runner import run_service
 from deploy.settings import Settings
 from relay.audit.config import AuditConfig
+from relay.outbox.migrations import MigrationError, check_schema
 from schemas.topics import Naming
 
 VIOLATED = 1
@@ -44,7 +47,11 @@ def audit_once(settings: Settings, wanted: Wanted, *, as_json: bool) -> int:
 
     logs.configure(settings.log_level, "audit")
     try:
-        report = run_once(_config(settings, wanted))
+        config = _config(settings, wanted)
+        check_schema(config.database_url)
+        report = run_once(config)
+    except MigrationError as error:
+        raise AskError(str(error)) from None
     except psycopg.Error as error:
         raise AskError(f"the database cannot be read: {str(error).splitlines()[0]}") from None
     except KafkaException as error:
@@ -69,7 +76,11 @@ def audit_for_ever(settings: Settings, wanted: Wanted) -> None:
     config = _config(settings, wanted)
     if wanted.settle is None:
         config = replace(config, settle_seconds=PATIENCE_SECONDS)
-    run_service("audit", settings, lambda stop, registry: run(config, stop, registry))
+    # A round takes as long as there is much to read, so nobody takes a long one for a stall.
+    health = Health(0)
+    config = replace(config, ready=health.ready)
+    needs = Needs(service="audit", database_url=config.database_url)
+    run_service("audit", settings, lambda stop, registry: run(config, stop, registry), health=health, needs=needs)
 
 
 def _config(settings: Settings, wanted: Wanted) -> AuditConfig:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from deploy.preflight import Needs
 from deploy.settings import Settings
 from processor.delivery.source import GROUP as DELIVER_GROUP
@@ -53,8 +55,9 @@ READERS = tuple(_READS)
 """Services that go on from a stored position."""
 
 
-def needs(service: str, settings: Settings) -> Needs:
-    """What a service needs, under the names that these settings give. SettingsError: a server is not named."""
+def needs(service: str, settings: Settings, kinds: Collection[str] | None = None) -> Needs:
+    """What a service needs, under the names that these settings give; `kinds` are those of its configuration, if it has
+    one. SettingsError: a server is not named."""
     naming = settings.naming
     reads = tuple(map(naming, _READS.get(service, ())))
     group = naming.prefix + _GROUPS[service] if service in _GROUPS else None
@@ -69,6 +72,8 @@ def needs(service: str, settings: Settings) -> Needs:
         ),
         changelog=changelog_name(group, reads) if service == "processor" and group else None,
         database_url=settings.database if service in ("outbox", "journal", "api") else "",
+        kinds=None if kinds is None else frozenset(kinds),
+        journal_url=settings.database_url.get_secret_value(),
         journal=service == "journal",
         transactional_id=_TRANSACTIONAL_IDS[service](group, settings.instance_id)
         if group and service in _TRANSACTIONAL_IDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Collection, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -125,12 +125,16 @@ def _armed(settings: Settings) -> Callable[[str], None]:
 
 
 def _serve(
-    name: str, settings: Settings, health: Health, run: Callable[[threading.Event, CollectorRegistry], None]
+    name: str,
+    settings: Settings,
+    health: Health,
+    run: Callable[[threading.Event, CollectorRegistry], None],
+    kinds: Collection[str] | None = None,
 ) -> None:
     from deploy.needs import needs
     from deploy.service_runner import run_service
 
-    run_service(name, settings, run, health=health, needs=needs(name, settings))
+    run_service(name, settings, run, health=health, needs=needs(name, settings, kinds))
 
 
 def outbox() -> None:
@@ -180,9 +184,10 @@ def processor() -> None:
 
     s = load()
     health = _health(s)
+    ladders = load_configuration(s.config_dir).ladders
     config = ProcessorConfig(
         kafka=s.client,
-        ladders=load_configuration(s.config_dir).ladders,
+        ladders=ladders,
         state_dir=s.state_dir,
         naming=s.naming,
         instance_id=s.instance_id,
@@ -193,7 +198,7 @@ def processor() -> None:
         ready=health.ready,
         progress=health.progress,
     )
-    _serve("processor", s, health, lambda stop, registry: run(config, stop, registry))
+    _serve("processor", s, health, lambda stop, registry: run(config, stop, registry), ladders)
 
 
 def deliver() -> None:
@@ -219,7 +224,7 @@ def deliver() -> None:
         ready=health.ready,
         progress=health.progress,
     )
-    _serve("deliver", s, health, lambda stop, registry: run(config, stop, registry))
+    _serve("deliver", s, health, lambda stop, registry: run(config, stop, registry), found.ladders)
 
 
 def journal() -> None:

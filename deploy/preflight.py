@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 from deploy import refusals
 from deploy.health import Health
 from deploy.instances import Taken, take
+from deploy.ladder_guard import open_of_dropped_kinds
 from deploy.probes import may_pass, quiet_admin, quiet_consumer, quiet_producer
 from deploy.refusals import Loss, Place, RefusedError
 from relay.outbox.migrations import MigrationError, check_schema
@@ -45,6 +46,10 @@ class Needs:
     """Of these: topics that are written in transactions alone."""
     changelog: str | None = None
     database_url: str = field(default="", repr=False)
+    kinds: frozenset[str] | None = None
+    """The kinds that its configuration has; where the journal can be asked, no open notification may have another."""
+    journal_url: str = field(default="", repr=False)
+    """Where the journal can be asked for open notifications; empty if nowhere."""
     journal: bool = False
     """Whether its positions are the journal's, in the database."""
     transactional_id: str | None = None
@@ -72,6 +77,8 @@ def passes(needs: Needs, stop: threading.Event, health: Health) -> bool:
     looks: list[Callable[[], None]] = []
     if needs.database_url:
         looks.append(lambda: look_at_database(needs))
+    if needs.kinds is not None and needs.journal_url:
+        look_at_kinds(needs.journal_url, needs.kinds)
     if needs.topics:
         admin = quiet_admin(needs.kafka, REQUEST_SECONDS)
         looks.append(lambda: look_at_cluster(needs, admin))
@@ -108,6 +115,20 @@ def look_at_database(needs: Needs) -> None:
         check_schema(needs.database_url)
     except MigrationError as error:
         raise RefusedError(str(error)) from None
+
+
+def look_at_kinds(journal_url: str, kinds: frozenset[str]) -> None:
+    """Refuse kinds without one that was published, not given up since, and that open notifications have. A service that
+    needs Kafka alone starts without the journal as well, and then it is not asked.
+
+    Raises:
+        RefusedError: there is such a kind.
+    """
+    try:
+        with psycopg.connect(journal_url, connect_timeout=round(REQUEST_SECONDS)) as connection:
+            _refuse(refusals.dropped_kinds(open_of_dropped_kinds(connection, kinds)))
+    except psycopg.Error as error:
+        _log.warning("open_kinds_unknown", error=type(error).__name__)
 
 
 def look_at_cluster(needs: Needs, admin: AdminClient) -> None:

@@ -125,7 +125,7 @@ def dropped_kinds(open_by_kind: Mapping[str, int]) -> str | None:
     listed = ", ".join(f"{kind} ({count} open)" for kind, count in sorted(open_by_kind.items()))
     return (
         f"ladders.toml has no {listed} any more: what is on its way becomes a dead letter, and what is open still "
-        "needs its templates; put the kind back until all have ended, or use --force"
+        "needs its templates; put the kind back until all have ended, or give it up with `rung ladders apply --force`"
     )
 
 

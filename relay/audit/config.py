@@ -1,6 +1,6 @@
 """What the audit is told at its start."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from schemas.topics import Naming
@@ -30,6 +30,8 @@ class AuditConfig:
     metrics: tuple[str, ...] = ()
     """Addresses of the journal services' metrics, all of them, to be held against the recount as well."""
     shutdown_seconds: float = 10.0
+    ready: Callable[[bool], None] = field(default=lambda _: None, repr=False, compare=False)
+    """Called when a round has ended, and when one was cut short."""
 
     @property
     def settle_ms(self) -> int:

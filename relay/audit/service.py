@@ -74,11 +74,13 @@ def run(config: AuditConfig, stop: threading.Event, registry: CollectorRegistry)
         while not stop.is_set():
             try:
                 _round(auditor, services, metrics)
+                config.ready(True)
             except Stopping:
                 break
             except (KafkaException, psycopg.Error, OSError) as error:
                 if isinstance(error, psycopg.Error) and classify(error) is Fault.OURS:
                     raise
+                config.ready(False)
                 metrics.failures.inc()
                 auditor.disconnect()
                 log.warning("round_cut_short", error=type(error).__name__)

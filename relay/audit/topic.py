@@ -154,9 +154,20 @@ class EventTopic:
             log.debug("processor_place_unknown", code=error.args[0].name())
             return False
         return all(
-            place.error is None and (place.offset >= ends[place.partition] or not ends[place.partition])
+            place.error is None and not self._left(place.partition, place.offset, ends[place.partition])
             for place in found
         )
+
+    def _left(self, partition: int, committed: int, end: int) -> bool:
+        """Whether a request lies between a committed position and an end. Markers of transactions take places too, and
+        nobody ever reads on past the last one."""
+        if committed >= end or not end:
+            return False
+        try:
+            return committed < 0 or any(True for _ in self._messages(self._requests, partition, committed, end))
+        except KafkaException as error:
+            log.debug("requests_unknown", code=error.args[0].name())
+            return True
 
     def _messages(self, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
         if start >= end:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client import CollectorRegistry, start_http_server
 
 from relay.audit.book import Fact
@@ -227,10 +227,7 @@ def test_a_request_that_everybody_has_passed_is_judged_at_once(traces: Traces) -
     unanswered(traces)
 
     def commit(offset: int) -> None:
-        group = {"bootstrap.servers": bootstrap, "group.id": naming.prefix + "rung-processor"}
-        consumer = Consumer(group)
-        consumer.commit(offsets=[TopicPartition(naming(NOTIFICATIONS), 0, offset)], asynchronous=False)
-        consumer.close()
+        processed_up_to(traces, offset)
 
     found: list[Violation] = []
     with Auditor(replace(traces.config, settle_seconds=3600.0), found.extend) as auditor:
@@ -245,6 +242,36 @@ def test_a_request_that_everybody_has_passed_is_judged_at_once(traces: Traces) -
         auditor.round()
     assert [v.rule for v in found] == [Rule.OUTBOX_UNANSWERED]
     assert "passed by the processor" in found[0].detail
+
+
+def test_the_marker_of_a_transaction_is_no_request(traces: Traces) -> None:
+    """A redrive writes in transactions: the last place of its partition is one that no reader ever passes."""
+    bootstrap, naming = traces.journal.kafka["bootstrap.servers"], traces.config.naming
+    create_topics(bootstrap, {naming(NOTIFICATIONS): 1})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": naming.prefix + "redrive"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(naming(NOTIFICATIONS), b"{}", ADA)
+    producer.commit_transaction(20)
+    unanswered(traces)
+    found: list[Violation] = []
+    with Auditor(replace(traces.config, settle_seconds=3600.0), found.extend) as auditor:
+        processed_up_to(traces, 0)
+        for _ in range(3):
+            auditor.round()
+        assert (found, auditor.waiting) == ([], 1)
+        processed_up_to(traces, 1)
+        auditor.round()
+        auditor.round()
+    assert [v.rule for v in found] == [Rule.OUTBOX_UNANSWERED]
+
+
+def processed_up_to(traces: Traces, offset: int) -> None:
+    """What the processor commits."""
+    bootstrap, naming = traces.journal.kafka["bootstrap.servers"], traces.config.naming
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": naming.prefix + "rung-processor"})
+    consumer.commit(offsets=[TopicPartition(naming(NOTIFICATIONS), 0, offset)], asynchronous=False)
+    consumer.close()
 
 
 def test_a_part_can_be_audited(traces: Traces) -> None:
@@ -263,7 +290,8 @@ def test_each_violation_is_counted_once(traces: Traces) -> None:
     """Running on, the audit starts at zero for every rule, reads only what is new, counts each violation once, and sees
     what was written while it ran."""
     registry, stop = CollectorRegistry(), threading.Event()
-    config = replace(traces.config, interval_seconds=0.1)
+    ready: list[bool] = []
+    config = replace(traces.config, interval_seconds=0.1, ready=ready.append)
 
     def counted() -> dict[Rule, float]:
         name = "rung_audit_violations_total"
@@ -279,6 +307,7 @@ def test_each_violation_is_counted_once(traces: Traces) -> None:
             whole = len(traces.history)
             eventually(lambda: checked("journal_rows") == whole, timeout=30)
             assert counted() == dict.fromkeys(Rule, 0.0)
+            eventually(lambda: ready[-1:] == [True])
             traces.request("other-depth")
             for seed in IN_THE_TOPIC.values():
                 seed(traces)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from deploy.needs import needs
-from deploy.preflight import look_at_cluster
+from deploy.preflight import look_at_cluster, look_at_kinds
 from deploy.refusals import RefusedError
 from deploy.settings import DEFAULT_CONFIG_DIR
 from deploy.topics import TopicsError, ensure_topics
@@ -145,7 +145,7 @@ def test_events_that_were_deleted_before_the_journal_read_them(cluster: Cluster,
     look(cluster, "journal", database)
 
 
-@pytest.mark.parametrize("service", ["outbox", "journal", "api"])
+@pytest.mark.parametrize("service", ["outbox", "journal", "api", "audit"])
 def test_a_database_of_another_version(cluster: Cluster, rung: Launcher, database: str, service: str) -> None:
     """Older or newer than the code: each service with tables says which migration it is about."""
     with psycopg.connect(database) as connection:
@@ -192,6 +192,21 @@ def test_a_kind_that_open_notifications_have_is_not_dropped(rung: Launcher, data
     assert rung.run("ladders", "apply")[0] == 0
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM rung.kind WHERE name = 'old'").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("service", ["processor", "deliver"])
+def test_a_service_with_a_ladder_file_that_drops_a_kind(
+    rung: Launcher, cluster: Cluster, database: str, service: str
+) -> None:
+    """It refuses until the kind was given up; without the journal nobody can tell, and it starts."""
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO rung.kind (name) VALUES ('old'), ('unused')")
+    accept(database, "old", "email")
+    code, said = rung.run(service)
+    assert (code, "ladders.toml has no old (1 open) any more" in said) == (REFUSED, True), said
+    assert rung.run("ladders", "apply", "--force")[0] == 0
+    look_at_kinds(database, frozenset({"welcome"}))
+    look_at_kinds("postgresql://127.0.0.1:1/nowhere", frozenset())
 
 
 def test_a_channel_that_steps_to_come_have_is_not_dropped(rung: Launcher, database: str, tmp_path: Path) -> None:

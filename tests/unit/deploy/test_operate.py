@@ -21,7 +21,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The settings of services that are started and do nothing."""
     found: list[Any] = []
 
-    def serve(name: str, settings: object, health: object, work: Work) -> None:
+    def serve(name: str, settings: object, health: object, work: Work, kinds: object = None) -> None:
         work(threading.Event(), CollectorRegistry())
 
     monkeypatch.setattr(operate, "_serve", serve)
