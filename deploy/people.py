@@ -132,7 +132,8 @@ def _explanation(identity: str, dedup_key: str | None) -> Explanation:
 
     database = _database()
     try:
-        found = query.explain(database, _notification_id(database, identity, dedup_key))
+        about = _notification_id(database, identity, dedup_key)
+        found = query.explain(database, about, None if dedup_key is None else identity)
     except psycopg.OperationalError as error:
         raise AskError(f"the database cannot be reached: {str(error).splitlines()[0]}") from None
     if found is not None:

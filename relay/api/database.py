@@ -73,11 +73,11 @@ async def _call(pool: Pool, query: str, values: tuple[Any, ...]) -> None:
         await connection.execute(query.encode(), values)
 
 
-async def events(pool: Pool, notification_id: UUID) -> list[Happened]:
-    """The journal's events of one notification."""
+async def events(pool: Pool, notification_id: UUID, recipient: str | None = None) -> list[Happened]:
+    """The journal's events of one notification; see `events_of`."""
     async with pool.connection() as connection:
         found = await connection.execute(EVENTS_BY_ID.encode(), (notification_id,))
-        return events_of(await found.fetchall())
+        return events_of(await found.fetchall(), recipient)
 
 
 async def find(pool: Pool, recipient: str, dedup_key: str) -> UUID | None:

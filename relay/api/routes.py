@@ -74,7 +74,7 @@ async def find_notification(request: web.Request) -> web.Response:
     identity = await database.find(request.app[POOL], recipient, key)
     if identity is None:
         raise Problem(404, UNKNOWN)
-    return await _standing(request, identity)
+    return await _standing(request, identity, recipient)
 
 
 async def get_notification(request: web.Request) -> web.Response:
@@ -128,8 +128,8 @@ def answer(status: int, body: Any, headers: dict[str, str] | None = None) -> web
     return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/json", headers=headers)
 
 
-async def _standing(request: web.Request, identity: UUID) -> web.Response:
-    status = fold(await database.events(request.app[POOL], identity))
+async def _standing(request: web.Request, identity: UUID, recipient: str | None = None) -> web.Response:
+    status = fold(await database.events(request.app[POOL], identity, recipient))
     if status is None:
         raise Problem(404, UNKNOWN)
     return answer(200, status)

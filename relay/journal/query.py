@@ -41,13 +41,14 @@ def status(conninfo: str, notification_id: UUID) -> Status | None:
     return fold(load(conninfo, notification_id))
 
 
-def explain(conninfo: str, notification_id: UUID) -> Explanation | None:
-    """What happened to a notification and why, in plain words; None if the journal does not know it.
+def explain(conninfo: str, notification_id: UUID, recipient: str | None = None) -> Explanation | None:
+    """What happened to a notification and why, in plain words; None if the journal does not know it, or knows it as
+    another recipient's.
 
     Raises:
         psycopg.Error: the database cannot be read.
     """
-    return explanation(load(conninfo, notification_id))
+    return explanation(load(conninfo, notification_id, recipient))
 
 
 def find(conninfo: str, recipient: str, dedup_key: str) -> UUID | None:
@@ -63,18 +64,19 @@ def find(conninfo: str, recipient: str, dedup_key: str) -> UUID | None:
     return row[0] if row else None
 
 
-def load(conninfo: str, notification_id: UUID) -> list[Happened]:
-    """The events of one notification, in their order.
+def load(conninfo: str, notification_id: UUID, recipient: str | None = None) -> list[Happened]:
+    """The events of one notification, in their order; see `events_of`.
 
     Raises:
         psycopg.Error: the database cannot be read.
     """
     with psycopg.connect(conninfo, row_factory=tuple_row) as connection:
-        return events_of(connection.execute(EVENTS_BY_ID, (notification_id,)).fetchall())
+        return events_of(connection.execute(EVENTS_BY_ID, (notification_id,)).fetchall(), recipient)
 
 
-def events_of(rows: Iterable[TupleRow]) -> list[Happened]:
-    """Rows of `EVENTS_BY_ID` as events. A type of a newer release is left out."""
+def events_of(rows: Iterable[TupleRow], recipient: str | None = None) -> list[Happened]:
+    """Rows of `EVENTS_BY_ID` as events: those of `recipient`, or else of whoever had the id first. A service may have
+    given one id for two people, and nobody may be told of the other. A type of a newer release is left out."""
     known = {member.value: member for member in EventType}
     found = []
     for row in rows:
@@ -85,4 +87,6 @@ def events_of(rows: Iterable[TupleRow]) -> list[Happened]:
             steps = values.pop("steps")
             plan = None if steps is None else msgspec.convert(steps, tuple[PlannedStep, ...])
             found.append(Happened(type=kind, event=DeliveryEvent(steps=plan, **values)))
-    return found
+    if recipient is None and found:
+        recipient = next((one for one in found if one.type is EventType.ACCEPTED), found[0]).event.recipient
+    return [one for one in found if one.event.recipient == recipient]

@@ -16,7 +16,7 @@ from schemas.records import OutcomeKind
 from schemas.state import RetryPolicy
 from schemas.topics import DELIVERY_EVENTS
 from tests.support.eventually import eventually
-from tests.support.journal import now_ms, on_wire, running
+from tests.support.journal import event, now_ms, on_wire, running
 from tests.support.kafka import produce
 from tests.support.recipient import ADA, Player, identity, ladder
 
@@ -75,6 +75,22 @@ def test_the_story_survives_kafka_and_postgresql(kafka: str, config: JournalConf
     assert total.sent == {"chat": 1}
     assert total.steps == {"rejected": 1, "sent": 1, "suppressed": 5, "failed": 1}
     assert totals(url, since=now_ms()) == []
+
+
+def test_one_id_for_two_people_tells_nobody_of_the_other(kafka: str, config: JournalConfig) -> None:
+    """A service gave the id twice: by key each is found, and by the id the one who had it first."""
+    one = event("ada", dedup_key="ada")
+    other = event("eve", dedup_key="eve", notification_id=one.notification_id, at=one.at + 1)
+    produce(kafka, config.naming(DELIVERY_EVENTS), [on_wire(one), on_wire(other)])
+    url = config.database_url
+    with running(config):
+        eventually(lambda: query.find(url, "eve", "eve") is not None)
+    assert query.find(url, "ada", "ada") == query.find(url, "eve", "eve") == one.notification_id
+    for asked, told in (("ada", "ada"), ("eve", "eve"), (None, "ada")):
+        found = query.explain(url, one.notification_id, asked)
+        assert found is not None
+        assert (found.status.recipient, found.status.dedup_key) == (told, told)
+    assert query.explain(url, one.notification_id, "dan") is None
 
 
 def test_what_is_not_there(journal_db: str) -> None:
