@@ -28,7 +28,7 @@ class OutboxConfig:
     """Rows of one read; more are read in pages."""
     page_bytes: int = 16 * 1024 * 1024
     """Payload bytes of one read; one row is read whatever its size."""
-    max_waiting: int = 10_000
+    max_waiting: int = 20_000
     """Rows that Kafka has not acknowledged; beyond it no more are read."""
     max_waiting_per_bucket: int = 2_000
     """The same of one bucket; the others go on."""
