@@ -67,13 +67,14 @@ def print_summary(console: Console, kinds: Sequence[KindTotals]) -> None:
 def print_verdict(console: Console, verdict: Verdict, kinds: Sequence[KindTotals]) -> None:
     """What the servers received against what the application committed, beside what the journal knows of it."""
     sent, held = sum(sum(k.sent.values()) for k in kinds), sum(k.steps.get("held", 0) for k in kinds)
+    unheard = verdict.accepted - sent - held
     console.print()
     console.print("Checked against the SMTP and HTTP servers and the application's tables:")
     console.print(f"  committed notifications            {verdict.committed}")
     console.print(f"  rolled back by the application     {verdict.rolled_back}")
     console.print(
         f"  calls received                     {verdict.calls}, {verdict.accepted} accepted as new "
-        f"(the journal: {sent} sent and {held} held; of the others nobody heard before the person acted)"
+        f"(the journal: {sent} sent, {held} held" + (f", {unheard} unanswered at the stop)" if unheard > 0 else ")")
     )
     console.print(f"  repeats with the key of before     {verdict.repeats} (after a time-out; the key makes them one)")
     console.print(
