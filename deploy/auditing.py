@@ -73,12 +73,11 @@ def audit_for_ever(settings: Settings, wanted: Wanted) -> None:
     """
     from relay.audit.service import run
 
-    config = _config(settings, wanted)
-    if wanted.settle is None:
-        config = replace(config, settle_seconds=PATIENCE_SECONDS)
     # A round takes as long as there is much to read, so nobody takes a long one for a stall.
     health = Health(0)
-    config = replace(config, ready=health.ready)
+    config = replace(_config(settings, wanted), ready=health.ready)
+    if wanted.settle is None:
+        config = replace(config, settle_seconds=PATIENCE_SECONDS)
     needs = Needs(service="audit", database_url=config.database_url)
     run_service("audit", settings, lambda stop, registry: run(config, stop, registry), health=health, needs=needs)
 

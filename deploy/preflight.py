@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import psycopg
 import structlog
@@ -78,7 +79,7 @@ def passes(needs: Needs, stop: threading.Event, health: Health) -> bool:
     if needs.database_url:
         looks.append(lambda: look_at_database(needs))
     if needs.kinds is not None and needs.journal_url:
-        look_at_kinds(needs.journal_url, needs.kinds)
+        looks.append(partial(look_at_kinds, needs.journal_url, needs.kinds))
     if needs.topics:
         admin = quiet_admin(needs.kafka, REQUEST_SECONDS)
         looks.append(lambda: look_at_cluster(needs, admin))

@@ -103,5 +103,5 @@ def _describe(running: Running, system: LocalSystem, *, temporary: bool) -> None
     console.print("\nTry from another terminal:\n")
     if system.configuration is not None:
         for line in hints(system.configuration, running.database_url, program(sys.argv[0])):
-            console.print(f"  {line}", markup=False)
+            console.print(f"  {line}")
     console.print()

@@ -48,6 +48,8 @@ RECORDS: dict[str, type[AnyRecord]] = {
 DEPTH_LIMIT = 64
 """Levels of objects and arrays in a notification's data."""
 NUMBER_LIMIT = 2**53 - 1
+"""Of a record's own moments, lengths and counts: JSON's numbers have no end, and beyond 53 bits its readers differ
+(RFC 7493, section 2.2). Numbers in the data are the business's own."""
 _ENCODER = msgspec.json.Encoder()
 _STATE_DECODER = msgspec.json.Decoder(RecipientState)
 

@@ -86,6 +86,6 @@ def print_verdict(console: Console, verdict: Verdict, kinds: Sequence[KindTotals
         number = verdict.found[kind]
         console.print(f"  {kind:<34} {number}", style="red" if number else "green")
     for fault in verdict.faults[:20]:
-        console.print(f"  FAULT {fault}", style="red", markup=False)
+        console.print(f"  FAULT {fault}", style="red")
     if len(verdict.faults) > 20:
         console.print(f"  … and {len(verdict.faults) - 20} more faults", style="red")

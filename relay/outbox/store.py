@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,7 +17,6 @@ from schemas.reasons import DeadReason
 CONNECT_SECONDS = 5
 _DETAIL_LIMIT = 500
 _MOST_SPANS = 8
-_SIZE = attrgetter("size")
 
 
 class Dead(NamedTuple):
@@ -140,8 +138,7 @@ class Store:
             last_seq = page[-1].seq
             if page[-1].group < 0:
                 page.pop()
-        sizes = map(_SIZE, page)
-        if sum(sizes) >= payload_bytes and sum(min(row.size, MAX_VALUE_BYTES) for row in page) >= payload_bytes:
+        if sum(min(row.size, MAX_VALUE_BYTES) for row in page) >= payload_bytes:
             last_seq = page[-1].seq
         return Page(group, position.until or "", page, last_seq)
 

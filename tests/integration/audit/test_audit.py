@@ -226,18 +226,15 @@ def test_a_request_that_everybody_has_passed_is_judged_at_once(traces: Traces) -
     produce(bootstrap, naming(NOTIFICATIONS), [(ADA, b"{}"), (ADA, b"{}")])
     unanswered(traces)
 
-    def commit(offset: int) -> None:
-        processed_up_to(traces, offset)
-
     found: list[Violation] = []
     with Auditor(replace(traces.config, settle_seconds=3600.0), found.extend) as auditor:
         for offset in (None, 1):
             if offset is not None:
-                commit(offset)
+                processed_up_to(traces, offset)
             for _ in range(3):
                 auditor.round()
         assert (found, auditor.waiting) == ([], 1)
-        commit(2)
+        processed_up_to(traces, 2)
         auditor.round()
         auditor.round()
     assert [v.rule for v in found] == [Rule.OUTBOX_UNANSWERED]
