@@ -20,7 +20,7 @@ $(STAMP): requirements.lock pyproject.toml
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
-	  --no-emit-find-links --generate-hashes --all-extras --group dev -o requirements.lock pyproject.toml
+	  --no-emit-find-links --generate-hashes --no-strip-extras --all-extras --group dev -o requirements.lock pyproject.toml
 
 demo: install
 	$(BIN)/rung demo
