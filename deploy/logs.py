@@ -23,6 +23,8 @@ def configure(level: str, service: str) -> None:
         processors=[*shared, structlog.processors.JSONRenderer(_encode)],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+        # A logger is put together at its first line and not again at each.
+        cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
     handler = logging.StreamHandler(sys.stderr)

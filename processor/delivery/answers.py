@@ -36,13 +36,16 @@ class Answers:
         """An outcome was written. Receipts (claim 0) are about messages and not about claims."""
         if outcome.claim <= 0:
             return
-        keys = self._partitions.setdefault(partition, OrderedDict())
-        answer = keys.setdefault(_name(outcome), _Answer())
+        keys, name = self._partitions.setdefault(partition, OrderedDict()), _name(outcome)
+        answer = keys.get(name)
+        if answer is None:
+            answer = keys[name] = _Answer()
+        else:
+            keys.move_to_end(name)
         answer.claims.add(outcome.claim)
         answer.seen_at = seen_at
         if outcome.outcome is OutcomeKind.SENT:
             answer.sent = outcome
-        keys.move_to_end(_name(outcome))
 
     def answered(self, partition: int, claim: Delivery) -> bool:
         """Whether this very claim has its outcome already."""

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import structlog
 
@@ -42,6 +43,9 @@ class Caller:
         self._adapters = adapters
         self._templates = templates
         self._metrics = metrics
+        # The library checks and locks for a label each time; there are as many as providers.
+        self._latency = cache(metrics.latency.labels)
+        self._attempts = cache(metrics.attempts.labels)
 
     def target(self, provider: str, address: str) -> str:
         """The window that a call to this address waits for, besides the provider's own; that one alone if the adapter
@@ -77,9 +81,8 @@ class Caller:
         finally:
             self._metrics.in_flight.dec()
         seconds = time.monotonic() - started
-        self._metrics.latency.labels(provider.name).observe(seconds)
-        outcome = type(result).__name__.lower()
-        self._metrics.attempts.labels(provider.name, claim.channel, outcome).inc()
+        self._latency(provider.name).observe(seconds)
+        self._attempts(provider.name, claim.channel, type(result).__name__.lower()).inc()
         return Answered(result, round(seconds * 1000))
 
     async def _guarded(self, call: Call, provider: ProviderConfig, *, lookup: bool) -> Result:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from processor.delivery.caller import Caller
@@ -22,7 +23,7 @@ def run(config: DeliveryConfig, stop: threading.Event, registry: CollectorRegist
         PublishError: an outcome could not be written.
         KeyError, ValueError: a provider's secret is missing or has the wrong form.
     """
-    asyncio.run(_run(config, stop, registry))
+    uvloop.run(_run(config, stop, registry))
 
 
 async def _run(config: DeliveryConfig, stop: threading.Event, registry: CollectorRegistry) -> None:

@@ -34,6 +34,7 @@ from processor.delivery.publisher import Publisher, PublishError
 from processor.delivery.routing import Router
 from processor.delivery.scheduler import Claim, Scheduler
 from processor.delivery.source import Assignment, Source
+from processor.delivery.turns import Turns
 from schemas.codec import decode
 from schemas.dead_letters import DeadLetter
 from schemas.envelope import headers_of, legible_headers
@@ -83,6 +84,7 @@ class Worker:
         self._partitions: dict[int, Partition] = {}
         self._generation = 0
         self._calls: dict[Claim, asyncio.Task[None]] = {}
+        self._turns = Turns(loop)
         self._timer: asyncio.TimerHandle | None = None
         self._failure: BaseException | None = None
         self._assigned = False
@@ -270,12 +272,22 @@ class Worker:
         except PublishError as error:
             self._failure = error
             return
+        self._wake(self._scheduler.wake_at(now), now)
+
+    def _wake(self, wake_at: int | None, now: int) -> None:
+        """Come by at that moment at the latest. A timer that is due before is left alone: it sets the next one."""
+        if wake_at is None:
+            return
+        at = self._loop.time() + max(1, wake_at - now) / 1000
         if self._timer is not None:
+            if self._timer.when() <= at:
+                return
             self._timer.cancel()
-        wake_at = self._scheduler.wake_at(now)
+        self._timer = self._loop.call_at(at, self._woken)
+
+    def _woken(self) -> None:
         self._timer = None
-        if wake_at is not None:
-            self._timer = self._loop.call_later(max(1, wake_at - now) / 1000, self._pump)
+        self._pump()
 
     def _admit(self, claim: Claim) -> bool:
         """Whether this claim may be called. If not, its outcome has been written."""
@@ -314,6 +326,7 @@ class Worker:
 
     async def _call(self, claim: Claim) -> None:
         provider = self._providers[claim.provider]
+        answer: Answered | None = None
         try:
             # The last act before the call: other events may have come since the claim was taken out.
             if self._admit(claim):
@@ -321,10 +334,11 @@ class Worker:
                 self._config.at("delivery.call.before")
                 answer = await self._caller.call(claim.delivery, provider)
                 self._config.at("delivery.call.after")
+                await self._turns.take()
                 self._answered(claim, answer)
         except asyncio.CancelledError:
             # Only a stop whose limit is over cancels a call.
-            self._answered(claim, Answered(Unknown("interrupted")))
+            self._answered(claim, answer or Answered(Unknown("interrupted")))
         except BaseException as error:
             self._failure = error
         finally:
@@ -411,11 +425,11 @@ class Worker:
             self._answers.prune(now)
         if at >= self._next_look:
             self._next_look = at + LOOK_SECONDS
-            self._look()
+            self._look(now)
+
+    def _look(self, now: int) -> None:
         for name, limits in self._limits.items():
             self._metrics.paused.labels(name).set(limits.closed_until > now)
-
-    def _look(self) -> None:
         self._config.ready(self._assigned and all(p.ready for p in self._partitions.values()))
         self._config.progress(
             {

@@ -45,6 +45,7 @@ _DEAD_CONTACT = frozenset(
         "unsubscribed",
     }
 )
+_ODD = re.compile(r"[^\x21-\x7e]")
 _REF_HEADERS = ("x-message-id", "x-request-id")
 
 
@@ -93,4 +94,4 @@ def _fields(body: bytes) -> dict[str, Any]:
 
 def _short(text: str) -> str:
     """A provider's own words go into our records: printable, and not long."""
-    return re.sub(r"[^\x21-\x7e]", "?", text[:REF_LIMIT])
+    return _ODD.sub("?", text[:REF_LIMIT])

@@ -54,6 +54,9 @@ class _Request(aiohttp.ClientRequest):
         """Write the request to a connection that it was given."""
         if (exchange := _EXCHANGE.get(None)) is not None:
             exchange.sent = True
+        if conn.transport is not None:
+            # Above this limit the loop writes at once; below it, after all else that is ready: the call would wait.
+            conn.transport.set_write_buffer_limits(high=0)
         return await super().send(conn)
 
 
