@@ -1,9 +1,9 @@
 """A webhook provider that takes its time and costs next to nothing: as a process, `python -m …slow_provider JSON`.
 
-It answers every POST with 200 after the delay, and GET with what it has seen: the keys in the order of their arrival,
-when each, the first and the last came (seconds, monotonic: one clock for all processes of a machine), and the most
-calls that were under way. It reads just enough of HTTP/1.1 for a client that sends one request at a time on a kept
-connection.
+It answers every POST with 200 after the delay, and GET with what it has seen: how many calls (`/count`), or with it the
+keys in the order of their arrival, when each, the first and the last came (seconds, monotonic: one clock for all
+processes of a machine), and the most calls that were under way. It reads just enough of HTTP/1.1 for a client that
+sends one request at a time on a kept connection.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ class Seen:
         self.first = self.last = 0.0
         self.open = self.most = 0
 
-    def report(self) -> bytes:
-        """As an answer."""
-        report = {"keys": self.keys, "times": self.times, "first": self.first, "last": self.last, "most": self.most}
+    def report(self, whole: bool) -> bytes:
+        """As an answer. Whole, it takes long to write, so it is for the end."""
+        report: dict[str, object] = {"count": len(self.keys)}
+        if whole:
+            report |= {"keys": self.keys, "times": self.times}
+            report |= {"first": self.first, "last": self.last, "most": self.most}
         body = json.dumps(report).encode()
         return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
@@ -58,7 +61,7 @@ class Connection(asyncio.Protocol):
             return
         if head.startswith(b"GET"):
             self._buffer = b""
-            self._transport.write(self._seen.report())
+            self._transport.write(self._seen.report(whole=not head.startswith(b"GET /count ")))
             return
         length = _LENGTH.search(head)
         if length is None or len(rest) < int(length[1]):

@@ -17,7 +17,7 @@ import psycopg
 
 from schemas.topics import DELIVERY_EVENTS, Naming
 from tests.benchmarks.bench import Bench, Process
-from tests.benchmarks.delivery import configure, seen, slow_provider
+from tests.benchmarks.delivery import configure, count_seen, seen, slow_provider
 from tests.benchmarks.harness import Must, Row, percentile
 from tests.benchmarks.workload import KIND, profile, recipient_name
 
@@ -129,13 +129,13 @@ def _run(bench: Bench, count: int, per_second: int) -> Way:
 
 def _called(port: int, count: int, processes: dict[str, Process]) -> dict[str, Any]:
     deadline = time.monotonic() + 900
-    while len((report := seen(port))["keys"]) < count:
+    while count_seen(port) < count:
         for process in processes.values():
             process.check()
         if time.monotonic() > deadline:
             break
         time.sleep(0.5)
-    return report
+    return seen(port)
 
 
 def _way(report: dict[str, Any], committed: dict[str, float]) -> Way:
