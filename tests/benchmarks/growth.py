@@ -13,7 +13,7 @@ from tests.benchmarks.harness import Must, Row, take_turns
 from tests.benchmarks.processor import Contest, Drain, costs
 from tests.benchmarks.workload import mixed
 
-EVENTS = 10_000
+EVENTS = 40_000
 KINDS = 50
 
 
