@@ -90,8 +90,8 @@ def _move_journal(need: Needs, losses: Sequence[Loss]) -> None:
 
 
 def _begin_state(settings: Settings) -> None:
+    from processor.engine.changelog import ensure_changelog
     from processor.engine.config import ProcessorConfig
-    from processor.engine.quix_app import ensure_changelog
     from schemas.topics import PROCESSOR_INPUTS
 
     config = ProcessorConfig(kafka=settings.client, ladders={}, state_dir=settings.state_dir, naming=settings.naming)

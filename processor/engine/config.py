@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from schemas.state import Ladder
 from schemas.topics import Naming
 
 PROCESSOR_GROUP = "rung-processor"
+Engine = Literal["quix", "faust"]
+Store = Literal["rocksdb", "memory"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,11 @@ class ProcessorConfig:
     """How long an open transaction of a dead instance that is *not* restarted holds readers back."""
     poll_limit_seconds: float = 60.0
     """How long one round of work may take before the group takes the partitions away; also the limit of a flush."""
+    engine: Engine = "quix"
+    """What it runs on."""
+    store: Store = "rocksdb"
+    """Where the local copy of the state is kept; `memory`, which only the engine `faust` has, is read back at each
+    start."""
     memory_mib: int = 64
     """The most that RocksDB's cache takes, for all partitions; its write buffers come on top (8 MiB a partition)."""
     shutdown_seconds: float = 10.0
@@ -60,6 +68,11 @@ class ProcessorConfig:
     def group(self) -> str:
         """The consumer group, and the stem of the changelog's and the transactions' names."""
         return self.naming.prefix + PROCESSOR_GROUP
+
+    @property
+    def member_id(self) -> str:
+        """The instance's name in the group, `group.instance.id`."""
+        return f"{self.group}.{self.instance_id}"
 
     @property
     def transactional_id(self) -> str:

@@ -7,23 +7,20 @@ undecoded, so that one that cannot be read becomes a dead letter, byte for byte.
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import Message
 
+from processor.engine.changelog import ensure_changelog
 from processor.engine.config import ProcessorConfig
 from processor.engine.handler import Handler
+from processor.engine.inputs import Inputs
+from processor.engine.lag import Lookout
 from processor.engine.metrics import ProcessorMetrics
-from processor.engine.port import EngineError, InputRecord, OutputRecord, StopTimeoutError
-from processor.engine.quix_app import application, ensure_changelog
-from schemas.envelope import headers_of
-from schemas.errors import DecodeError
-from schemas.topics import CATALOGUE, PROCESSOR_INPUTS, Topic
-
-LOOK_SECONDS = 1.0
-"""How often the lag is looked at."""
+from processor.engine.port import EngineError, StopTimeoutError
+from processor.engine.quix_app import application
+from schemas.topics import PROCESSOR_INPUTS
 
 _log = structlog.get_logger("rung.processor")
 
@@ -39,17 +36,14 @@ class QuixEngine:
             KafkaException: Kafka cannot be reached.
         """
         self._config = config
-        self._handler = handler
-        self._metrics = metrics
-        self._inputs: Mapping[str, Topic] = {config.naming(topic): topic for topic in PROCESSOR_INPUTS}
-        self._partitions = ensure_changelog(config, self._inputs)
+        partitions = ensure_changelog(config, map(config.naming, PROCESSOR_INPUTS))
+        self._inputs = Inputs(config, handler, metrics, partitions)
         self._app = application(config)
-        self._frame = self._app.for_each(self._inputs, self._process)
+        self._frame = self._app.for_each(self._inputs.topics, self._process)
         self._context = self._frame.processing_context
         self._producer = self._app.producer
-        self._names = {topic.name: config.naming(topic) for topic in CATALOGUE}
+        self._lookout = Lookout(config, self._inputs.topics, metrics)
         self._app.every_round(self._look)
-        self._next_look = 0.0
         self._error: BaseException | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -89,48 +83,14 @@ class QuixEngine:
             ended.set()
 
     def _process(self, message: Message) -> None:
-        topic, partition, timestamp = self._inputs[message.topic()], message.partition(), message.timestamp()[1]
-        place = (topic, partition, message.offset(), timestamp, message.key(), message.value())
-        try:
-            headers: Any = headers_of(message)
-        except DecodeError as error:
-            record = InputRecord(*place, None)
-            self._write([self._handler.set_aside(record, error.reason, error.detail)])
-            return
-        store: Any = self._context.checkpoint.get_store_transaction(self._frame.stream_id, partition)
-        self._config.at("processor.decide.before")
-        self._write(self._handler.handle(InputRecord(*place, headers, self._partitions), store))
-        self._config.at("processor.outputs.after")
-        if self._metrics is not None:
-            self._metrics.lags[topic.name].processed(partition, timestamp)
-
-    def _write(self, outputs: Iterable[OutputRecord]) -> None:
-        for output in outputs:
-            self._producer.write(self._names[output.topic.name], output.key, output.value, output.headers)
+        store: Any = self._context.checkpoint.get_store_transaction(self._frame.stream_id, message.partition())
+        names = self._inputs.names
+        for output in self._inputs.process(message, store):
+            self._producer.write(names[output.topic.name], output.key, output.value, output.headers)
+        self._inputs.processed(message)
 
     def _look(self) -> None:
-        """Tell the metrics in which partitions something waits. Costs no request: both offsets are in the client."""
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + LOOK_SECONDS
         # This is not called while state is read back.
-        self._config.ready(self._app.has_share)
-        consumer = self._context.consumer
-        waiting: dict[str, dict[int, bool]] = {topic.name: {} for topic in PROCESSOR_INPUTS}
-        places: dict[tuple[str, int], tuple[int, int]] = {}
-        try:
-            held = [tp for tp in consumer.assignment() if tp.topic in self._inputs]
-            for tp in consumer.position(held) if held else []:
-                _, high = consumer.get_watermark_offsets(tp, cached=True)
-                waiting[self._inputs[tp.topic].name][tp.partition] = 0 <= tp.offset < high
-                places[tp.topic, tp.partition] = (tp.offset, high)
-        except KafkaException as error:
-            _log.debug("lag_unknown", error=str(error))
-            return
-        # With more to do than can be done, a partition that waits for its turn is behind and does not stand still.
-        self._config.progress(places if self._app.ran_dry() else {})
-        if self._metrics is None:
-            return
-        for name, partitions in waiting.items():
-            self._metrics.lags[name].looked(partitions)
+        if self._lookout.due():
+            self._config.ready(self._app.has_share)
+            self._lookout.look(self._context.consumer, self._app.ran_dry)

@@ -11,19 +11,14 @@
 - Signals stay with the process: the application runs in a thread, and its end is asked for by `stop`.
 """
 
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Message
 
-from processor.engine.config import ProcessorConfig, changelog_name
-from processor.engine.handler import MAX_STATE_BYTES
-from processor.engine.port import EngineError
-from schemas.topics import DAY_MS, PARTITIONER
+from processor.engine.clients import membership, reading, writing
+from processor.engine.config import ProcessorConfig
 
 # Its schema registry client, which is not used here, imports a library that tells of a release to come with a warning
 # that no filter stops; recording it keeps it off stderr.
@@ -39,16 +34,6 @@ with warnings.catch_warnings(record=True):
     from processor.engine.quix_clients import WatchedConsumer, WatchedProducer
     from processor.engine.quix_state import BatchRecovery, RecipientsStore
 
-MAX_RECORD_BYTES = 2 * MAX_STATE_BYTES
-"""The largest record written: a state, or a dead letter (the largest input and its marks)."""
-CHANGELOG_CONFIG = {
-    "cleanup.policy": "compact",
-    "max.message.bytes": str(MAX_RECORD_BYTES),
-    # Compaction leaves the newest segment alone. A restore reads what it left, so segments are small; and an erased
-    # person's old states are gone after a day and the time that the cleaner takes.
-    "segment.bytes": str(64 * 1024 * 1024),
-    "max.compaction.lag.ms": str(DAY_MS),
-}
 MIB = 1024 * 1024
 BACKLOG_COMMITS = 4
 """How many commit intervals one transaction may hold while there is always more to do than can be done."""
@@ -182,8 +167,8 @@ def application(config: ProcessorConfig) -> ProcessorApplication:
         commit_interval=config.commit_interval_seconds,
         consumer_poll_timeout=config.poll_seconds,
         processing_guarantee="exactly-once",
-        consumer_extra_config=extra | _consumer_settings(config),
-        producer_extra_config=extra | _producer_settings(config),
+        consumer_extra_config=extra | reading() | membership(config),
+        producer_extra_config=extra | writing(config),
         state_dir=config.state_dir / config.instance_id,
         rocksdb_options=_rocksdb_options(config),
         auto_create_topics=False,
@@ -191,73 +176,6 @@ def application(config: ProcessorConfig) -> ProcessorApplication:
     )
     made.watch(config.at, config.beat, config.transaction_seconds)
     return made
-
-
-def ensure_changelog(config: ProcessorConfig, inputs: Iterable[str], timeout: float = 30.0) -> int:
-    """Create the topic that holds the state, if it is missing, and return how many partitions the inputs have.
-
-    Raises:
-        EngineError: an input is missing, or the inputs differ in their number of partitions.
-        KafkaException: the cluster cannot be reached, or refuses.
-    """
-    names = sorted(inputs)
-    changelog = changelog_name(config.group, names)
-    admin = AdminClient(dict(config.kafka))
-    existing = admin.list_topics(timeout=timeout).topics
-    if missing := [name for name in names if name not in existing]:
-        raise EngineError(f"topics are missing: {', '.join(missing)}; create the catalogue's topics first")
-    counts = {name: len(existing[name].partitions) for name in names}
-    if len(set(counts.values())) != 1:
-        raise EngineError(f"the inputs must have the same number of partitions, and have {counts}")
-    if changelog in existing:
-        return counts[names[0]]
-    replicas = max(len(existing[name].partitions[0].replicas) for name in names)
-    new = NewTopic(changelog, counts[names[0]], replication_factor=replicas, config=CHANGELOG_CONFIG)
-    future = admin.create_topics([new], operation_timeout=timeout)[changelog]
-    try:
-        future.result(timeout)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
-    deadline = time.monotonic() + timeout
-    while changelog not in admin.list_topics(timeout=timeout).topics:
-        if time.monotonic() > deadline:
-            raise EngineError(f"topic {changelog} was created and is not to be seen after {timeout} s")
-        time.sleep(0.05)
-    return counts[names[0]]
-
-
-def _consumer_settings(config: ProcessorConfig) -> dict[str, Any]:
-    session = round(config.session_seconds * 1000)
-    return {
-        "group.instance.id": f"{config.group}.{config.instance_id}",
-        "isolation.level": "read_committed",
-        "session.timeout.ms": session,
-        "heartbeat.interval.ms": session // 3,
-        "max.poll.interval.ms": round(config.poll_limit_seconds * 1000),
-        # All partitions share one queue in the client, first come, first served: what lies in it before a resolution
-        # is decided before it. So no partition may put much into it at once, however much it has.
-        "queued.min.messages": 100,
-        "fetch.message.max.bytes": 64 * 1024,
-        "queued.max.messages.kbytes": 8 * 1024,
-        "fetch.queue.backoff.ms": 10,
-        "fetch.wait.max.ms": 100,
-    }
-
-
-def _producer_settings(config: ProcessorConfig) -> dict[str, Any]:
-    return {
-        "partitioner": PARTITIONER,
-        "enable.idempotence": True,
-        "acks": "all",
-        "transactional.id": config.transactional_id,
-        "transaction.timeout.ms": round(config.transaction_seconds * 1000),
-        "message.max.bytes": MAX_RECORD_BYTES,
-        "compression.type": "lz4",
-        # A transaction that follows another closely is answered "concurrent transactions" for some milliseconds; with
-        # the default of 100 ms it would stand still for as long.
-        "retry.backoff.ms": 5,
-    }
 
 
 def _rocksdb_options(config: ProcessorConfig) -> RocksDBOptions:

@@ -17,20 +17,16 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Message
 from quixstreams.kafka.consumer import raise_for_msg_error
 from quixstreams.state.exceptions import InvalidChangelogOffset
-from quixstreams.state.metadata import (
-    CHANGELOG_CF_MESSAGE_HEADER,
-    CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER,
-)
 from quixstreams.state.recovery import RecoveryManager, RecoveryPartition
 from quixstreams.state.rocksdb import RocksDBStore
 from quixstreams.state.rocksdb.partition import RocksDBStorePartition
 from rocksdict import WriteBatch
 
+from processor.engine.changelog import FAMILY, FAMILY_HEADER, OFFSETS_HEADER, changelog_key
+
 if TYPE_CHECKING:
     from processor.engine.quix_clients import WatchedProducer
 
-FAMILY = "default"
-_SUFFIX = b"|state"
 _UNKNOWN = object()
 RESTORE_BATCH = 2_000
 """The most changelog records that are read at once and written to the disk as one."""
@@ -64,7 +60,7 @@ class StateTransaction:
 
     def read(self, recipient: bytes) -> bytes | None:
         """The state of a recipient as it is now."""
-        key = recipient + _SUFFIX
+        key = changelog_key(recipient)
         found: Any = self._written.get(key, _UNKNOWN)
         if found is _UNKNOWN:
             found = self._stored.get(key)
@@ -72,7 +68,7 @@ class StateTransaction:
 
     def write(self, recipient: bytes, state: bytes | None) -> None:
         """Replace the state of a recipient; None removes it."""
-        self._written[recipient + _SUFFIX] = state
+        self._written[changelog_key(recipient)] = state
 
     def prepare(self, processed_offsets: Mapping[str, int] | None = None) -> None:
         """Write the changes to the changelog, each recipient's last one."""
@@ -81,8 +77,8 @@ class StateTransaction:
         changelog = self._partition.changelog
         offsets = json.dumps(processed_offsets, separators=(",", ":")).encode()
         headers = [
-            (CHANGELOG_CF_MESSAGE_HEADER, FAMILY.encode()),
-            (CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER, offsets),
+            (FAMILY_HEADER, FAMILY.encode()),
+            (OFFSETS_HEADER, offsets),
         ]
         producer: WatchedProducer = changelog._producer
         last = len(self._written)
@@ -193,12 +189,12 @@ def _apply(recovering: RecoveryPartition, messages: list[Message]) -> None:
     counts = True
     for message in messages:
         headers = dict(message.headers() or ())
-        offsets = headers.get(CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER, b"null")
+        offsets = headers.get(OFFSETS_HEADER, b"null")
         if offsets != known:
             # One transaction's records say the same.
             known = offsets
             processed = json.loads(offsets)
             counts = processed is None or recovering._should_apply_changelog(processed)
-        if counts and headers.get(CHANGELOG_CF_MESSAGE_HEADER) == FAMILY.encode():
+        if counts and headers.get(FAMILY_HEADER) == FAMILY.encode():
             changes[message.key()] = message.value()
     partition.write_all(changes, messages[-1].offset())

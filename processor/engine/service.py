@@ -9,8 +9,7 @@ from processor.domain.decide import decide
 from processor.engine.config import ProcessorConfig
 from processor.engine.handler import Handler
 from processor.engine.metrics import ProcessorMetrics
-from processor.engine.port import Decide
-from processor.engine.quix import QuixEngine
+from processor.engine.port import Decide, Engine
 
 
 def run(
@@ -24,7 +23,18 @@ def run(
     """
     metrics = ProcessorMetrics(registry, config.ladders)
     handler = Handler(decide_with, config.ladders, wall_clock, metrics)
-    QuixEngine(config, handler, metrics).run(stop)
+    _engine(config, handler, metrics).run(stop)
+
+
+def _engine(config: ProcessorConfig, handler: Handler, metrics: ProcessorMetrics) -> Engine:
+    # Only what is run is imported: the one need not be installed, and the other takes its time.
+    if config.engine == "faust":
+        from processor.engine.faust_engine import FaustEngine
+
+        return FaustEngine(config, handler, metrics)
+    from processor.engine.quix import QuixEngine
+
+    return QuixEngine(config, handler, metrics)
 
 
 def wall_clock() -> int:

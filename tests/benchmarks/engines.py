@@ -21,11 +21,12 @@ from prometheus_client import CollectorRegistry
 from deploy import garbage
 from deploy.signals import stop_on_signals
 from processor.domain.decide import decide
+from processor.engine.changelog import ensure_changelog
 from processor.engine.config import ProcessorConfig
 from processor.engine.handler import Handler
 from processor.engine.metrics import ProcessorMetrics
 from processor.engine.quix import QuixEngine
-from processor.engine.quix_app import ProcessorApplication, application, ensure_changelog, message_context
+from processor.engine.quix_app import ProcessorApplication, application, message_context
 from schemas.topics import PROCESSOR_INPUTS, Naming
 from tests.benchmarks.workload import KIND, LADDERS, clock_at
 

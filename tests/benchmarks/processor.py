@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from processor.engine.changelog import ensure_changelog
 from processor.engine.config import PROCESSOR_GROUP, ProcessorConfig, changelog_name
-from processor.engine.quix_app import ensure_changelog
 from schemas.partitioner import partition_of
 from schemas.topics import NOTIFICATIONS, PROCESSOR_INPUTS, Naming
 from tests.benchmarks.bench import PARTITIONS, Bench, Process

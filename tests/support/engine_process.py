@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from deploy.crash import At, nowhere
 from deploy.signals import stop_on_signals
 from processor.domain.decide import decide
 from processor.domain.model import Decision, Event
-from processor.engine.config import ProcessorConfig
+from processor.engine.config import Engine, ProcessorConfig, Store
 from processor.engine.port import Decide
 from processor.engine.quix_clients import WatchedProducer
-from processor.engine.quix_state import StateTransaction
 from processor.engine.service import run
+from processor.engine.transaction import Transactions
 from schemas.state import Ladder, RecipientState
 from schemas.topics import Naming
 from tests.support.engine_script import count
@@ -37,21 +38,25 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     decision: str
     instance_id: str = "0"
     session_seconds: float = 10.0
+    engine: Engine = "quix"
+    store: Store = "rocksdb"
     ladders: dict[str, Ladder] = {}
     crash_at: str = ""
     """A name of `CRASH_POINTS`: the process kills itself there."""
 
 
-CRASH_POINTS = {"decision": 150, "outputs": 150, "before commit": 2, "after commit": 2, "state written": 2}
+CRASH_POINTS = {
+    "decision": 150,
+    "outputs": 150,
+    "processor.commit.before": 2,
+    "processor.commit.after": 2,
+    "processor.state.after": 2,
+}
 """Where a process can be made to die, and at which passing of the point."""
 
 
-def die_at(point: str, decide_with: Decide) -> Decide:
-    """Arm a crash point; returns the decision to run with.
-
-    The library is patched at the seams between its steps: what happens there is what a kill from outside would hit
-    only by luck.
-    """
+def die_at(point: str, decide_with: Decide) -> tuple[Decide, At]:
+    """Arm a crash point; returns the decision to run with, and what the engine calls at its points."""
     passed = 0
 
     def here() -> None:
@@ -64,41 +69,34 @@ def die_at(point: str, decide_with: Decide) -> Decide:
         here()
         return decide_with(state, event, now)
 
-    def after(owner: type, name: str, first: Callable[[Any], None] = lambda _: None) -> None:
-        original = getattr(owner, name)
+    def at(name: str) -> None:
+        if name == point:
+            here()
+
+    if point == "outputs":
+        _flush_each(here)
+    return (dying_decide if point == "decision" else decide_with), at
+
+
+def _flush_each(after: Callable[[], None]) -> None:
+    """Flush each record that is written, so that it does lie in its topic, in a transaction that nobody ends.
+
+    The one who writes is patched: what happens there is what a kill from outside would hit only by luck.
+    """
+
+    def patch(owner: Any) -> None:
+        original = owner.write
 
         def patched(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
-            first(self)
-            here()
+            self.flush()
+            after()
             return result
 
-        setattr(owner, name, patched)
+        owner.write = patched
 
-    def before(owner: type, name: str) -> None:
-        original = getattr(owner, name)
-
-        def patched(self: Any, *args: Any, **kwargs: Any) -> Any:
-            here()
-            return original(self, *args, **kwargs)
-
-        setattr(owner, name, patched)
-
-    match point:
-        case "decision":
-            return dying_decide
-        case "outputs":
-            # Flushed first, so that the records do lie in the topics, in a transaction that nobody ends.
-            after(WatchedProducer, "write", lambda producer: producer.flush())
-        case "before commit":
-            before(WatchedProducer, "commit_transaction")
-        case "after commit":
-            after(WatchedProducer, "commit_transaction")
-        case "state written":
-            after(StateTransaction, "flush")
-        case _:
-            raise ValueError(point)
-    return decide_with
+    patch(WatchedProducer)
+    patch(Transactions)
 
 
 def main() -> None:
@@ -106,6 +104,10 @@ def main() -> None:
     arguments = msgspec.json.decode(sys.argv[1], type=Arguments)
     stop = threading.Event()
     stop_on_signals(stop)
+    decide_with: Decide = DECISIONS[arguments.decision]
+    at: At = nowhere
+    if arguments.crash_at:
+        decide_with, at = die_at(arguments.crash_at, decide_with)
     config = ProcessorConfig(
         kafka={"bootstrap.servers": arguments.bootstrap},
         naming=Naming(arguments.prefix),
@@ -113,10 +115,10 @@ def main() -> None:
         state_dir=Path(arguments.state_dir),
         instance_id=arguments.instance_id,
         session_seconds=arguments.session_seconds,
+        engine=arguments.engine,
+        store=arguments.store,
+        at=at,
     )
-    decide_with = DECISIONS[arguments.decision]
-    if arguments.crash_at:
-        decide_with = die_at(arguments.crash_at, decide_with)
     run(config, stop, CollectorRegistry(), decide_with=decide_with)
 
 

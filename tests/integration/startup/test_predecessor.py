@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from deploy.needs import needs
 from deploy.preflight import look_at_cluster, stored_positions
-from processor.engine.quix_app import CHANGELOG_CONFIG
+from processor.engine.changelog import CHANGELOG_CONFIG
 from tests.support.kafka import PRODUCER_SETTINGS, Topic, create_topics
 from tests.support.startup import Cluster, admin, settings
 

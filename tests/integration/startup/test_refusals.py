@@ -16,7 +16,7 @@ from deploy.preflight import look_at_cluster, look_at_kinds
 from deploy.refusals import RefusedError
 from deploy.settings import DEFAULT_CONFIG_DIR
 from deploy.topics import TopicsError, ensure_topics
-from processor.engine.quix_app import CHANGELOG_CONFIG
+from processor.engine.changelog import CHANGELOG_CONFIG
 from schemas.topics import DELAYS, DELIVERIES, DELIVERY_EVENTS, DUE, NOTIFICATIONS, OUTCOMES, RESOLUTIONS, Topic
 from tests.support.kafka import Topic as Spec
 from tests.support.kafka import create_topics, produce
