@@ -134,7 +134,7 @@ class DataPlane:
 
     def _work(self) -> None:
         try:
-            self._transactions.take_over(self._consumer, (next(iter(self._inputs.topics)), 0))
+            self._transactions.take_over()
             while (share := self._next()) is not None:
                 try:
                     self._serve(share)

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from processor.engine.clients import writing
 from processor.engine.config import ProcessorConfig
 from processor.engine.port import EngineError
-from relay.transactions import bounded, end_predecessor
+from relay.transactions import bounded
 from schemas.envelope import Headers
 
 BUFFER_SECONDS = 30.0
@@ -26,9 +26,10 @@ class Transactions:
         self._seconds = config.transaction_seconds
         self._producer = Producer({**config.kafka, **writing(config)})
 
-    def take_over(self, group: Consumer, place: tuple[str, int]) -> None:
-        """End what this instance's predecessor left open. KafkaException: it cannot be ended."""
-        end_predecessor(self._producer, group, place, self._seconds)
+    def take_over(self) -> None:
+        """End the transaction that this instance's predecessor left open, and shut it out. KafkaException: it cannot
+        be done."""
+        self._producer.init_transactions(self._seconds)
 
     def begin(self) -> None:
         """Open a transaction."""

@@ -123,6 +123,7 @@ class KafkaUnderTest(EngineUnderTest):
         self.folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_before = 0
         ensure_topics({"bootstrap.servers": bootstrap}, self.naming, partitions=partitions)
 
     @property
@@ -134,6 +135,11 @@ class KafkaUnderTest(EngineUnderTest):
     def log(self) -> str:
         """What the processes wrote to stderr and stdout."""
         return (self.folder / "log").read_text(errors="replace")
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the process that was started last has come through its imports and says that it works."""
+        return "processor_started" in self.log[self._log_before :]
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -150,6 +156,7 @@ class KafkaUnderTest(EngineUnderTest):
             **{"decision": "count", "ladders": LADDERS, **self._options, **override},
         )
         with (self.folder / "log").open("ab") as log:
+            self._log_before = len(self.log)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.engine_process", msgspec.json.encode(arguments).decode()],
                 cwd=ROOT,

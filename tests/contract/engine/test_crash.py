@@ -107,6 +107,8 @@ def test_the_real_decision_killed_under_load(on_kafka: StartOnKafka) -> None:
         return [w for w in processor.written_now(DELIVERIES) if w.value and b'"claim":1,' in w.value]
 
     eventually(lambda: len(first_claims()) >= len(notifications), timeout=60, interval=0.5)
+    # The last start may still be at its imports.
+    eventually(lambda: processor.has_started, timeout=20)
     assert processor.stop() == 0
     # A claim that nobody answers for half a minute is made again, with a number and an id of its own.
     deliveries = Counter(w.header("ce_id") for w in processor.written_now(DELIVERIES))
