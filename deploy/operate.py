@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Sized
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 
 topics = typer.Typer(help="The topics on the cluster.", no_args_is_help=True)
 ladders = typer.Typer(help="The ladder file.", no_args_is_help=True)
+
+
+class Engine(StrEnum):
+    """What the processor runs on."""
+
+    QUIX = "quix"
+    FAUST = "faust"
 
 
 ConfigDir = Annotated[
@@ -176,13 +184,21 @@ def delays() -> None:
     _serve("delays", s, health, lambda stop, registry: run(config, stop, registry))
 
 
-def processor() -> None:
+def processor(
+    engine: Annotated[
+        Engine | None, typer.Option("--engine", help="What it runs on; RUNG_ENGINE names it too.")
+    ] = None,
+) -> None:
     """Decide what happens to each notification."""
     from deploy.configuration import load_configuration
+    from deploy.engines import check
     from processor.engine.config import ProcessorConfig
     from processor.engine.service import run
 
     s = load()
+    if engine is not None:
+        s = s.model_copy(update={"engine": engine.value})
+    check(s)
     health = _health(s)
     ladders = load_configuration(s.config_dir).ladders
     config = ProcessorConfig(
@@ -191,6 +207,8 @@ def processor() -> None:
         state_dir=s.state_dir,
         naming=s.naming,
         instance_id=s.instance_id,
+        engine=s.engine,
+        store=s.state_store,
         memory_mib=s.state_memory_mib,
         shutdown_seconds=s.shutdown_seconds,
         at=_armed(s),

@@ -6,6 +6,7 @@ import difflib
 import os
 import socket
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
@@ -54,6 +55,15 @@ class Settings(BaseSettings):
     )
     state_dir: Path = Field(
         default=Path(".rung/state"), description="where the processor keeps its store between restarts"
+    )
+    engine: Literal["quix", "faust"] = Field(
+        default="quix",
+        description="what the processor runs on; `faust` needs the extra `rung[faust]`",
+    )
+    state_store: Literal["rocksdb", "memory"] = Field(
+        default="rocksdb",
+        description="where the processor keeps its store; `memory`, which the engine `faust` alone has, is read back "
+        "from Kafka at each start",
     )
     state_memory_mib: int = Field(
         default=64,
@@ -195,6 +205,8 @@ def _fault(error: ErrorDetails) -> str:
             problem = f"must be more than {limits['gt']:g}"
         case "string_pattern_mismatch":
             problem = f"is none of {', '.join(str(limits['pattern']).strip('^$()').split('|'))}"
+        case "literal_error":
+            problem = f"is none of {limits['expected']}"
         case "value_error":
             problem = str(limits["error"])
         case _:

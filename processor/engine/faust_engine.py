@@ -22,6 +22,7 @@ from processor.engine.handler import Handler
 from processor.engine.inputs import Inputs
 from processor.engine.lag import Lookout
 from processor.engine.metrics import ProcessorMetrics
+from processor.engine.neighbours import Neighbours
 from processor.engine.plane import DataPlane, Share
 from processor.engine.port import EngineError
 from schemas.topics import PROCESSOR_INPUTS
@@ -105,6 +106,7 @@ class FaustEngine:
             self._group_error = error
         finally:
             self._group_ended.set()
+            _close(self._loop)
 
     async def _group(self) -> None:
         app = self._app = self._application()
@@ -160,6 +162,7 @@ class FaustEngine:
             web_enabled=False,
             TableManager=GroupTables,
         )
+        app.neighbours = Neighbours(config)
         app.take, app.release = self._take, self._release
         app.topics_read = frozenset((*self._topics, self._changelog))
         for topic in self._topics:
@@ -180,6 +183,15 @@ class FaustEngine:
             changelog_topic=app.topic(self._changelog, acks=False, internal=True, allow_empty=True),
         )
         return app
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """End what Faust leaves running."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.close()
 
 
 def _check_metadata(config: ProcessorConfig) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import faust
-from aiokafka.errors import IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError, InconsistentGroupProtocolError, KafkaError
 from faust.app.base import BootStrategy
 from faust.tables.manager import TableManager
 from faust.tables.recovery import RebalanceAgain, Recovery, ServiceStopped
@@ -31,6 +31,7 @@ from faust.types import TP
 from mode import Service
 from mode.threads import WorkerThread
 
+from processor.engine.neighbours import Neighbours
 from processor.engine.plane import Share
 from processor.engine.port import EngineError
 
@@ -64,6 +65,7 @@ class Membership(faust.App):
     """Finish what is in hand and let the share go."""
     topics_read: frozenset[str] = frozenset()
     """What is given out together: the inputs and the changelog."""
+    neighbours: Neighbours
     failure: BaseException | None = None
 
     def _new_transport(self) -> Any:
@@ -122,6 +124,13 @@ class GroupConsumer(driver.Consumer):
             await self.sleep(ALIVE_SECONDS)
             try:
                 await self._thread.alive()
+            except InconsistentGroupProtocolError:
+                # The client goes on trying by itself.
+                try:
+                    self.app.neighbours.met()
+                except EngineError as error:
+                    self.app.fail(error)
+                    return
             except (TimeoutError, KafkaError) as error:
                 self.app.fail(error)
                 return

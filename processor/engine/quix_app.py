@@ -19,6 +19,7 @@ from confluent_kafka import Message
 
 from processor.engine.clients import membership, reading, writing
 from processor.engine.config import ProcessorConfig
+from processor.engine.neighbours import Neighbours
 
 # Its schema registry client, which is not used here, imports a library that tells of a release to come with a warning
 # that no filter stops; recording it keeps it off stderr.
@@ -66,13 +67,14 @@ class ProcessorApplication(Application):
         assert isinstance(self._producer, WatchedProducer)  # noqa: S101 - made so above
         return self._producer
 
-    def watch(self, at: Callable[[str], None], beat: Callable[[], None], commit_seconds: float) -> None:
-        """Call `at` with the names of `points` that lie in a transaction's end, and `beat` at each wait; a commit is
-        tried for `commit_seconds` at the most."""
-        self.producer.at = at
-        self.producer.commit_seconds = commit_seconds
+    def watch(self, config: ProcessorConfig) -> None:
+        """Call `config.at` with the names of `points` that lie in a transaction's end, and `config.beat` at each wait;
+        a commit is tried for as long as a transaction may be open."""
+        self.producer.at = config.at
+        self.producer.commit_seconds = config.transaction_seconds
         if isinstance(self._consumer, WatchedConsumer):
-            self._consumer.beat = beat
+            self._consumer.beat = config.beat
+            self._consumer.neighbours = Neighbours(config)
 
     def ran_dry(self) -> bool:
         """Whether there was a moment without a record to work on since the last time that this was asked."""
@@ -174,7 +176,7 @@ def application(config: ProcessorConfig) -> ProcessorApplication:
         auto_create_topics=False,
         loglevel=None,
     )
-    made.watch(config.at, config.beat, config.transaction_seconds)
+    made.watch(config)
     return made
 
 

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from quixstreams.internal_consumer import InternalConsumer
 from quixstreams.internal_producer import InternalProducer
 
+from processor.engine.neighbours import Neighbours
 from relay.transactions import bounded
 from schemas.envelope import Headers
 
@@ -75,6 +76,7 @@ class WatchedConsumer(InternalConsumer):
     """The library's consumer, which tells of each wait for a record: in the work, and while state is read back."""
 
     beat: Callable[[], None]
+    neighbours: Neighbours
     ran_dry = False
     """Whether a wait ended without a record since somebody last looked and set this back."""
 
@@ -95,13 +97,18 @@ class WatchedConsumer(InternalConsumer):
 
         Raises:
             KafkaException: the client says that reading failed.
+            EngineError: another engine runs in the group.
         """
         self.beat()
         poll = self._consumer.poll
         message = poll(seconds)
         self.ran_dry |= message is None
         while message is not None:
-            if (error := message.error()) is not None:
+            if (error := message.error()) is None:
+                yield message
+            elif error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+                # The client goes on trying by itself.
+                self.neighbours.met()
+            else:
                 raise KafkaException(error)
-            yield message
             message = poll(0)

@@ -117,7 +117,7 @@ def counter(given: Arguments, stop: threading.Event) -> None:
         state_dir=given.state_dir,
         loglevel=None,
     )
-    app.watch(lambda _: None, lambda: None, 10.0)
+    app.watch(given.config())
     source = app.topic(naming(PROCESSOR_INPUTS[0]), key_deserializer="str", value_deserializer="json")
     target = app.topic(given.prefix + "counts", key_serializer="str", value_serializer="json")
 
