@@ -7,18 +7,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from confluent_kafka import Message
 
 from deploy.topics import ensure_topics
 from schemas import records as r
 from schemas.topics import DELIVERY_EVENTS, NOTIFICATIONS, RESOLUTIONS, Naming
 from tests.support import plain_faust
-from tests.support.counted import Outputs, Verdict, judge
+from tests.support.counted import Counted, Outputs, Verdict, judge
 from tests.support.engine import LADDERS, ROOT, notify, raw
 from tests.support.engine_process import Arguments
 from tests.support.kafka import create_topics, produce
@@ -70,6 +71,7 @@ class Storm:
         ensure_topics({"bootstrap.servers": bootstrap}, self.naming, partitions=partitions)
         self.inputs: tuple[str, ...] = (self.naming(NOTIFICATIONS), self.naming(RESOLUTIONS))
         self.output = self.naming(DELIVERY_EVENTS)
+        self.understand = _event
 
     @contextmanager
     def processors(self, size: int, **options: Any) -> Iterator[Fleet]:
@@ -92,7 +94,7 @@ class Storm:
         """A fleet of plain Faust that counts one of the inputs."""
         target = f"{self.naming.prefix}counts"
         create_topics(self.bootstrap, {target: self.partitions})
-        self.inputs, self.output = self.inputs[:1], target
+        self.inputs, self.output, self.understand = self.inputs[:1], target, _plain
 
         def launch(number: int) -> subprocess.Popen[bytes]:
             arguments = plain_faust.Arguments(
@@ -109,7 +111,15 @@ class Storm:
         yield from self._fleet(launch, size)
 
     def blow(
-        self, fleet: Fleet, faults: str, *, every: float = 3.0, per_second: float = 400, limit: float = 90.0, seed: int
+        self,
+        fleet: Fleet,
+        faults: str,
+        *,
+        every: float = 3.0,
+        per_second: float = 1_500,
+        limit: float = 90.0,
+        seed: int,
+        others: Mapping[str, Callable[[], object]] | None = None,
     ) -> Verdict:
         """Let faults come over a fleet that works, and judge what it has counted.
 
@@ -120,17 +130,18 @@ class Storm:
             per_second: records that are put in.
             limit: how long the rest may take when the storm is over, in seconds.
             seed: of whom the faults hit.
+            others: see `storm`.
         """
         feed = Feed(self.bootstrap, self.inputs, per_second)
-        outputs = Outputs(self.bootstrap, self.output)
+        outputs = Outputs(self.bootstrap, self.output, self.understand)
         try:
             # A storm over processes that have not begun yet hits nothing.
             assert settle(fleet, lambda: self._works(feed, outputs), 60), self.logs()
-            storm(fleet, faults, every, feed, seed)
+            storm(fleet, faults, every, feed, seed, others or {})
             total = feed.sent.total()
             settle(fleet, lambda: outputs.read() >= total, limit)
             outputs.read()
-            return judge(feed.sent, self._counts(outputs))
+            return judge(feed.sent, outputs.found)
         finally:
             outputs.close()
 
@@ -160,8 +171,15 @@ class Storm:
                 env={**os.environ, "PYTHONFAULTHANDLER": "1"},
             )
 
-    def _counts(self, outputs: Outputs) -> list[tuple[bytes, int]]:
-        if self.output.endswith("counts"):
-            return [(key, int(value)) for key, value in zip(outputs.keys, outputs.values, strict=True)]
-        events = (msgspec.json.decode(value, type=r.DeliveryEvent) for value in outputs.values)
-        return [(key, event.attempt or 0) for key, event in zip(outputs.keys, events, strict=True)]
+
+def _event(message: Message) -> Counted:
+    """What a processor wrote."""
+    event = msgspec.json.decode(message.value() or b"", type=r.DeliveryEvent)
+    record = dict(message.headers() or ())["ce_id"]
+    return Counted(message.key() or b"", bytes(record or b"").decode(), event.attempt or 0)
+
+
+def _plain(message: Message) -> Counted:
+    """What plain Faust wrote."""
+    count, record = (message.value() or b"").decode().split(" ")
+    return Counted(message.key() or b"", record, int(count))

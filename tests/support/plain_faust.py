@@ -1,6 +1,7 @@
-"""Faust as its documentation has it, as a process: counts the records of each key in a table, and writes the counts.
+"""Faust as its documentation has it, as a process that counts the records of each key in a table.
 
-It is what the engine `faust` is compared with: `python -m tests.support.plain_faust JSON`.
+Each count is written with the place of the record that it came from. It is what the engine `faust` is compared with:
+`python -m tests.support.plain_faust JSON`.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ def application(given: Arguments) -> faust.App:
 
     @app.agent(source)
     async def count(stream: faust.StreamT[bytes]) -> None:
-        async for key, _ in stream.items():
+        async for event in stream.events():
+            key, message = event.key, event.message
             counts[key] += 1
-            await target.send(key=key, value=str(counts[key]).encode())
+            await target.send(key=key, value=f"{counts[key]} {message.partition}/{message.offset}".encode())
 
     return app
 

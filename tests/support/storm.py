@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Launch = Callable[[int], subprocess.Popen[bytes]]
@@ -82,7 +82,14 @@ class Fleet:
             return process.wait()
 
 
-def storm(fleet: Fleet, faults: Sequence[str], every: float, feed: Callable[[], object], seed: int) -> None:
+def storm(
+    fleet: Fleet,
+    faults: Sequence[str],
+    every: float,
+    feed: Callable[[], object],
+    seed: int,
+    others: Mapping[str, Callable[[], object]],
+) -> None:
     """Let faults come over a fleet.
 
     Args:
@@ -91,6 +98,7 @@ def storm(fleet: Fleet, faults: Sequence[str], every: float, feed: Callable[[], 
         every: seconds between two.
         feed: called some times a second; puts work in.
         seed: of whom they hit.
+        others: faults of what the fleet works with, by letter.
     """
     dice = random.Random(seed)
     for fault in faults:
@@ -99,6 +107,9 @@ def storm(fleet: Fleet, faults: Sequence[str], every: float, feed: Callable[[], 
             feed()
             fleet.tend()
             time.sleep(0.1)
+        if fault in others:
+            others[fault]()
+            continue
         awake = fleet.awake()
         if not awake:
             continue
