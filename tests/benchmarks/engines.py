@@ -1,6 +1,7 @@
 """The processes that the processor's rows compare, one engine each, chosen by name in their JSON argument.
 
 `rung`     the processor: its engine, handler and decision, on the run's own clock.
+`faust`    the same on the engine on Faust.
 `same`     bare quixstreams with the processor's settings that writes, for each input, the state and the outputs that
            the processor writes for it, as bytes from a script; it reads the state before, and decides nothing.
 `counter`  quixstreams as its documentation has it: one counter in the state and one output for each input.
@@ -58,6 +59,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
             ladders=LADDERS | {f"kind_{n}": replace(LADDERS[KIND], kind=f"kind_{n}") for n in range(1, self.kinds)},
             state_dir=Path(self.state_dir),
             commit_interval_seconds=self.commit_interval,
+            engine="faust" if self.mode == "faust" else "quix",
         )
 
 
@@ -77,6 +79,16 @@ def rung(given: Arguments, stop: threading.Event) -> None:
     config = given.config()
     metrics = ProcessorMetrics(CollectorRegistry(), config.ladders)
     QuixEngine(config, Handler(decide, config.ladders, Ticks(), metrics), metrics).run(stop)
+
+
+def faust(given: Arguments, stop: threading.Event) -> None:
+    """The processor on Faust."""
+    # The extra need not be there for the others.
+    from processor.engine.faust_engine import FaustEngine
+
+    config = given.config()
+    metrics = ProcessorMetrics(CollectorRegistry(), config.ladders)
+    FaustEngine(config, Handler(decide, config.ladders, Ticks(), metrics), metrics).run(stop)
 
 
 def same(given: Arguments, stop: threading.Event) -> None:
@@ -144,10 +156,10 @@ def main() -> None:
     given = msgspec.convert(json.loads(sys.argv[1]), Arguments)
     stop = threading.Event()
     stop_on_signals(stop)
-    if given.mode == "rung":
+    if given.mode in ("rung", "faust"):
         # As the service does before it runs.
         garbage.seldom()
-    {"rung": rung, "same": same, "counter": counter}[given.mode](given, stop)
+    {"rung": rung, "faust": faust, "same": same, "counter": counter}[given.mode](given, stop)
 
 
 if __name__ == "__main__":

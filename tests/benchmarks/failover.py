@@ -30,13 +30,19 @@ LATE_SECONDS = 0.5
 def failover(bench: Bench) -> Iterable[Row]:
     """The longest gap in the outputs around a kill -9 and an immediate restart."""
     workload = mixed(round(PER_SECOND * (BEFORE_SECONDS + AFTER_SECONDS)), PARTITIONS)
-    bare, ours = take_turns(
-        bench.rounds, lambda: _gap(bench, workload, "same"), lambda: _gap(bench, workload, "rung"), warm_up=False
+    bare, ours, faust = take_turns(
+        bench.rounds,
+        lambda: _gap(bench, workload, "same"),
+        lambda: _gap(bench, workload, "rung"),
+        lambda: _gap(bench, workload, "faust"),
+        warm_up=False,
     )
     part, what = "failover", "kill -9 and restart: longest gap in the outputs"
     notes = "baseline: quixstreams with the same settings, killed and restarted the same way"
     yield Row(part, what, "s", tuple(ours), tuple(bare), "lower", Must(most=1.5), notes)
     yield Row(part, "the same, by itself", "s", tuple(ours), (), "lower", Must(most=5))
+    notes = "baseline: the engine quix, killed and restarted the same way"
+    yield Row(part, "the same on Faust", "s", tuple(faust), tuple(ours), "lower", notes=notes)
 
 
 def _gap(bench: Bench, workload: Workload, mode: str) -> float:

@@ -198,10 +198,15 @@ def processor(bench: Bench) -> Iterable[Row]:
     """The processor's rows."""
     events = bench.size(EVENTS, 2_000)
     contest = Contest(bench, mixed(events, PARTITIONS))
-    bare, ours, counted = take_turns(
-        bench.rounds, lambda: contest.drain("same"), lambda: contest.drain("rung"), contest.count, warm_up=False
+    bare, ours, faust, counted = take_turns(
+        bench.rounds,
+        lambda: contest.drain("same"),
+        lambda: contest.drain("rung"),
+        lambda: contest.drain("faust"),
+        contest.count,
+        warm_up=False,
     )
-    raw = {"rung": ours, "same": bare, "counter": counted}
+    raw = {"rung": ours, "faust": faust, "same": bare, "counter": counted}
     yield Row(
         "processor",
         "a mixed backlog, state there",
@@ -223,3 +228,6 @@ def processor(bench: Bench) -> Iterable[Row]:
     yield Row(
         "processor", "CPU", "µs/event", costs(ours), costs(bare), better="lower", notes="baseline: the same bytes"
     )
+    notes = "baseline: the engine quix, the same processor"
+    yield Row("processor", "the same backlog on Faust", "events/s", rates(faust), rates(ours), notes=notes)
+    yield Row("processor", "CPU on Faust", "µs/event", costs(faust), costs(ours), better="lower", notes=notes)

@@ -40,22 +40,29 @@ class Found:
 def state(bench: Bench) -> Iterable[Row]:
     """Starts with an empty disk on nothing, on 100,000 and on a million open notifications, one of each recipient."""
     few, many = bench.size(OPEN, 2_000), bench.size(MANY, 20_000)
-    none, some, all_of = take_turns(
+    none, some, all_of, faust_none, faust_some = take_turns(
         bench.rounds,
         lambda: _start(bench, 0),
         lambda: _start(bench, few),
         lambda: _start(bench, many),
+        lambda: _start(bench, 0, "faust"),
+        lambda: _start(bench, few, "faust"),
         warm_up=False,
     )
-    part, raw = "state", {"none": none, "few": some, "many": all_of}
+    raw = {"none": none, "few": some, "many": all_of, "faust none": faust_none, "faust few": faust_some}
+    part = "state"
     stored = sum(len(value) for _, value in states(100)) / 100
     notes = f"the stored value: {stored:.0f} bytes, of a recipient with one of three steps"
     disk = tuple(run.disk_bytes / few for run in some)
     yield Row(part, "on disk", "bytes/open", disk, (), "lower", notes=notes, raw=raw)
     yield Row(part, "in the changelog", "bytes/open", tuple(run.changelog_bytes / few for run in some), (), "lower")
-    for runs, count in ((some, few), (all_of, many)):
-        took = tuple((run.seconds - bare.seconds) / count * 100_000 for run, bare in zip(runs, none, strict=True))
-        what = f"restore of {count:,} open, disk lost"
+    for runs, bare, count, where in (
+        (some, none, few, ""),
+        (all_of, none, many, ""),
+        (faust_some, faust_none, few, ", on Faust"),
+    ):
+        took = tuple((run.seconds - empty.seconds) / count * 100_000 for run, empty in zip(runs, bare, strict=True))
+        what = f"restore of {count:,} open, disk lost{where}"
         notes = "beyond a start without state"
         yield Row(part, what, "s per 100,000", took, (), "lower", Must(most=5), notes)
     rss = tuple(run.rss_bytes / 2**20 for run in all_of), tuple(run.rss_bytes / 2**20 for run in some)
@@ -74,14 +81,14 @@ def states(count: int) -> Iterator[tuple[bytes, bytes]]:
         yield name, template.replace(_TEMPLATE.encode(), name).replace(identity, str(uuid.uuid4()).encode())
 
 
-def _start(bench: Bench, count: int) -> Found:
+def _start(bench: Bench, count: int, mode: str = "rung") -> Found:
     with bench.topics() as naming:
         fill_state(bench.kafka, naming, states(count), PARTITIONS)
         _probe(bench, naming)
         inputs = [naming(topic) for topic in PROCESSOR_INPUTS]
         progress = Progress(bench.kafka, naming.prefix + PROCESSOR_GROUP, inputs, PARTITIONS)
         folder = bench.folder / "state" / naming.prefix
-        settings = {"mode": "rung", "kafka": bench.kafka, "prefix": naming.prefix, "state_dir": str(folder)}
+        settings = {"mode": mode, "kafka": bench.kafka, "prefix": naming.prefix, "state_dir": str(folder)}
         started = time.monotonic()
         try:
             with bench.module(MODULE, settings) as process:
