@@ -72,6 +72,14 @@ def credentials(kafka: Mapping[str, str]) -> Any:
 
 
 def _context(kafka: Mapping[str, str]) -> ssl.SSLContext:
+    try:
+        return _made(kafka)
+    except OSError as error:
+        given = ", ".join(f"{name} {value!r}" for name, value in kafka.items() if name.endswith(".location"))
+        raise EngineError(f"a certificate or key cannot be loaded ({error}); RUNG_KAFKA_CONFIG has {given}") from error
+
+
+def _made(kafka: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"), cadata=kafka.get("ssl.ca.pem"))
     # librdkafka's names for these two: whether the certificate is for this host, and whether it is looked at at all.
     context.check_hostname = kafka.get("ssl.endpoint.identification.algorithm", "https") != "none"

@@ -1,0 +1,124 @@
+"""A partition's local copy: one contract over Faust's stores, and a transaction's changes on top of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faust
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from processor.engine.faust_stores import partition_of
+from processor.engine.partitions import OpenPartition, PartitionStore
+from processor.engine.port import EngineError
+
+Open = Callable[[int], PartitionStore]
+KILLED = """
+import os, sys
+from pathlib import Path
+from processor.engine.faust_stores import partition_of
+from tests.unit.engine.test_partitions import table
+
+store = partition_of(table("rocksdb://", Path(sys.argv[1])), 1)
+store.apply({b"a": b"1"}, 41)
+os._exit(0)
+"""
+
+
+def table(url: str, folder: Path) -> Any:
+    """A table that nothing is done with but its store."""
+    app = faust.App("stores", store=url, datadir=folder, topic_partitions=2, web_enabled=False)
+    return app.Table("recipients", partitions=2, key_type=bytes, value_type=bytes)
+
+
+@pytest.fixture(params=["rocksdb", "memory"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Opens partitions of one store, each again and again."""
+    made = table(f"{request.param}://", tmp_path)
+    return lambda partition: partition_of(made, partition)
+
+
+def test_what_is_applied_is_there(opened: Open) -> None:
+    """Values are written and removed, and the other partition has none of it."""
+    store, other = opened(0), opened(1)
+    store.apply({b"a": b"1", b"b": b"2"}, 7)
+    store.apply({b"a": None, b"b": b"3"}, 9)
+    assert (store.get(b"a"), store.get(b"b"), store.get(b"c")) == (None, b"3", None)
+    other.reset()
+    assert store.get(b"b") == b"3"
+
+
+def test_reset_forgets_one_partition(opened: Open) -> None:
+    """Everything of it, its place in the changelog too, and nothing of the other."""
+    store, other = opened(0), opened(1)
+    store.apply({b"a": b"1"}, 7)
+    other.apply({b"b": b"2"}, 3)
+    store.reset()
+    assert (store.get(b"a"), store.offset()) == (None, None)
+    assert other.get(b"b") == b"2"
+    store.apply({b"a": b"4"}, 8)
+    assert store.get(b"a") == b"4"
+
+
+def test_a_copy_says_how_far_it_reaches_or_is_empty(opened: Open) -> None:
+    """What a share finds is a copy up to an offset, or nothing at all: never values of which nobody knows the age."""
+    store = opened(0)
+    store.apply({b"a": b"1"}, 7)
+    again = opened(0)
+    assert (again.get(b"a"), again.offset()) in ((b"1", 7), (None, None))
+
+
+def test_the_disk_outlives_the_process(tmp_path: Path) -> None:
+    """State and place were written as one and are found as one, however the process ended."""
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=True)
+    again = partition_of(table("rocksdb://", tmp_path), 1)
+    assert (again.get(b"a"), again.offset()) == (b"1", 41)
+
+
+def test_another_store_of_faust_is_refused(tmp_path: Path) -> None:
+    """There is no such way into it."""
+
+    class Elsewhere:
+        data = "aerospike"
+
+    with pytest.raises(EngineError, match="not aerospike"):
+        partition_of(Elsewhere(), 0)  # type: ignore[arg-type]
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), KEYS, st.one_of(st.none(), st.binary(min_size=1, max_size=3))),
+        st.tuples(st.just("commit"), st.none(), st.none()),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> PartitionStore:
+    """One store for all examples; each forgets what the one before has left."""
+    return partition_of(table("memory://", tmp_path_factory.mktemp("store")), 0)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_a_transaction_reads_what_it_wrote(shared: PartitionStore, steps: list[Any]) -> None:
+    """Changes are read back before the commit; a transaction that is not committed leaves the store as it was."""
+    shared.reset()
+    state, expected, committed = OpenPartition(shared), dict[bytes, bytes | None](), dict[bytes, bytes | None]()
+    for what, key, value in steps:
+        if what == "write":
+            state.write(key, value)
+            expected[key] = value
+        else:
+            state.keep()
+            committed = dict(expected)
+        assert all(state.read(known) == wanted for known, wanted in expected.items())
+    successor = OpenPartition(shared)
+    for key in (b"a", b"b", b"c"):
+        assert successor.read(key) == committed.get(key)
