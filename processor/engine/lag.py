@@ -58,7 +58,8 @@ class Lookout:
                 _, high = consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)
                 waiting[self._topics[tp.topic].name][tp.partition] = 0 <= tp.offset < high
                 stands = tp.offset if positions is None else positions.get((tp.topic, tp.partition), tp.offset)
-                places[tp.topic, tp.partition] = (stands, high)
+                # Where nothing was committed yet, the client has a number below zero.
+                places[tp.topic, tp.partition] = (max(0, stands), high)
         except KafkaException as error:
             _log.debug("lag_unknown", error=str(error))
             return

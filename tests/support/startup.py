@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,12 +32,20 @@ class Launcher:
     environment: Mapping[str, str]
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def start(self, *command: str, **variables: str) -> subprocess.Popen[str]:
-        """Start a command; its two streams come together from `communicate`."""
+    def start(
+        self, *command: str, program: Sequence[str] = ("-m", "deploy.cli"), **variables: str
+    ) -> subprocess.Popen[str]:
+        """Start a command; its two streams come together from `communicate`.
+
+        Args:
+            command: its name and arguments.
+            program: what Python runs, which may be `rung` with a fault built in.
+            variables: of its environment.
+        """
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RUNG_")}
         environment |= {"XDG_STATE_HOME": str(self.folder), "RUNG_STATE_DIR": str(self.folder / "state")}
         process = subprocess.Popen(
-            [sys.executable, "-m", "deploy.cli", *command],
+            [sys.executable, *program, *command],
             env={**environment, "RUNG_METRICS_PORT": "0", **self.environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

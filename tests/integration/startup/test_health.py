@@ -16,7 +16,7 @@ from deploy.health import STALLED
 from deploy.local.kafka import EmbeddedKafka
 from deploy.local.ports import free_port
 from deploy.topics import ensure_topics
-from schemas.topics import DELIVERY_EVENTS, Naming
+from schemas.topics import DELIVERY_EVENTS, NOTIFICATIONS, Naming
 from tests.support.eventually import eventually
 from tests.support.kafka import produce
 from tests.support.startup import END_SECONDS, Cluster, Launcher, get, says
@@ -43,6 +43,23 @@ def run(stop, registry):
 
 run_service("hanging", settings, run, health=health)
 """
+
+FORGETFUL = """
+from deploy.cli import main
+from processor.engine.plane import DataPlane
+
+
+def lose(plane, share):
+    plane._config.beat()
+    plane._consumer.poll(0.1)
+    plane._ran_dry = True
+    return ()
+
+
+DataPlane._arriving = lose
+main()
+"""
+"""A processor that makes its turns, stays in its group and reads on, and does nothing with what it reads."""
 
 
 def _said(name: str, port: int) -> str:
@@ -86,6 +103,24 @@ def test_a_hanging_thread_ends_the_process(tmp_path: Path) -> None:
     assert done.returncode == STALLED, done.stderr
     assert '"service_stalled"' in done.stderr
     assert "<string>:15 run" in done.stderr
+
+
+def test_a_committed_position_that_stands_still_ends_the_process(rung: Launcher, cluster: Cluster) -> None:
+    """Its loop turns, its group sees it and its client reads on: what counts is what was committed."""
+    port = free_port()
+    process = rung.start(
+        "processor", program=("-c", FORGETFUL), RUNG_METRICS_PORT=str(port), RUNG_ENGINE="faust", RUNG_STALL_SECONDS="4"
+    )
+    eventually(says(port, "/readyz", 200), timeout=WAIT)
+
+    def ended_while_more_comes() -> bool:
+        produce(cluster.kafka, cluster.naming(NOTIFICATIONS), [("ada", b"{}")])
+        return process.poll() is not None
+
+    eventually(ended_while_more_comes, timeout=WAIT)
+    said, _ = process.communicate(timeout=END_SECONDS)
+    assert process.returncode == STALLED, said
+    assert "stands still at offset 0 for" in said
 
 
 def test_a_service_that_hangs_in_the_database_says_so_and_ends(rung: Launcher, cluster: Cluster, database: str) -> None:
