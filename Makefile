@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test chaos chaos-short bench install lock lint docs clean
+.PHONY: demo test acceptance chaos chaos-short bench install lock lint docs clean
 
 install: $(STAMP)
 
@@ -37,13 +37,18 @@ WORKERS ?= 2
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
+# The acceptance test by itself; `ENGINE=faust` runs it, and the crash suite, with the processor on the other engine.
+ENGINE ?= quix
+acceptance: install
+	$(BIN)/python -m pytest tests/acceptance --engine $(ENGINE) $(PYTEST_ARGS)
+
 # The crash suite: every crash point once and the quick faults in its short form; the long form takes about an hour,
 # prints its table and writes it to chaos.md.
 chaos-short: install
-	$(BIN)/python -m pytest tests/chaos -p no:randomly -s $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/chaos --engine $(ENGINE) -p no:randomly -s $(PYTEST_ARGS)
 
 chaos: install
-	$(BIN)/python -m pytest tests/chaos --chaos=long -p no:randomly -s $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/chaos --chaos=long --engine $(ENGINE) -p no:randomly -s $(PYTEST_ARGS)
 
 # Each part beside a baseline of the same run; `BENCH="outbox journal"` runs some of them.
 bench: install

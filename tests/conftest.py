@@ -27,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("servers")
     group.addoption("--kafka", default="embedded", metavar="embedded|docker|HOST:PORT", help="the Kafka to test on")
     group.addoption("--postgres", default="embedded", metavar="embedded|docker|URL", help="the PostgreSQL to test on")
+    whole = parser.getgroup("whole systems")
+    whole.addoption("--engine", default="quix", choices=("quix", "faust"), help="the processor's, in acceptance, chaos")
     suite = parser.getgroup("crash suite")
     suite.addoption("--chaos", default="short", choices=("short", "long"), help="the form of tests/chaos")
     suite.addoption("--chaos-seconds", default="600", metavar="SECONDS", help="how long the long form kills at random")

@@ -10,9 +10,9 @@ from tests.support.world import World
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One running system for all tests; each test uses recipients of its own."""
-    with World(tmp_path_factory.mktemp("acceptance")) as running:
+    with World(tmp_path_factory.mktemp("acceptance"), request.config.getoption("--engine")) as running:
         yield running
 
 

@@ -21,7 +21,8 @@ def system(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     """One system for all; after the last test it is judged, and the table is printed and written."""
     folder = tmp_path_factory.mktemp("chaos")
     report = Path(request.config.getoption("--chaos-report"))
-    with judged(folder, report, per_second=8, seed=2, memory=True) as running:
+    engine = request.config.getoption("--engine")
+    with judged(folder, report, per_second=8, seed=2, engine=engine, memory=True) as running:
         yield running
 
 

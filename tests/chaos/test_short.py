@@ -17,10 +17,11 @@ pytestmark = pytest.mark.timeout(600)  # a system of nine processes on whatever 
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """One system for all; in the end nothing may be lost, sent after its stop, or sent twice without a reason."""
     folder = tmp_path_factory.mktemp("chaos")
-    with judged(folder, folder / "chaos.md", per_second=6, seed=1, memory=False) as running:
+    engine = request.config.getoption("--engine")
+    with judged(folder, folder / "chaos.md", per_second=6, seed=1, engine=engine, memory=False) as running:
         yield running
 
 

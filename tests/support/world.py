@@ -70,14 +70,15 @@ START_SECONDS = 120.0
 class World:
     """Everything around one running system."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: str) -> None:
+        """Nothing runs before the block is entered; `engine` is the processor's."""
         self._folder = folder
         self._rules: dict[str, list[dict[str, Any]]] = {"http": [], "smtp": []}
         self._processes: list[subprocess.Popen[str]] = []
         self._events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._stop = threading.Event()
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RUNG_") or k == "RUNG_CACHE_DIR"}
-        self._environment["XDG_STATE_HOME"] = str(folder / "xdg")
+        self._environment |= {"XDG_STATE_HOME": str(folder / "xdg"), "RUNG_ENGINE": engine}
         self.where: dict[str, Any] = {}
 
     def __enter__(self) -> Self:

@@ -20,14 +20,14 @@ the cache of its store, and the write buffers of all partitions, since it may be
 
 
 @contextmanager
-def judged(folder: Path, report: Path, *, per_second: float, seed: int, memory: bool) -> Iterator[System]:
+def judged(folder: Path, report: Path, *, per_second: float, seed: int, engine: str, memory: bool) -> Iterator[System]:
     """A system under load; at the end of the block it is drained, judged and stopped, and the table is printed.
 
     Raises:
         AssertionError: something was lost, sent after its stop, sent twice without a reason; the audit found something;
             `memory` was asked for, and a process grew.
     """
-    with System(folder, per_second=per_second, seed=seed) as system:
+    with System(folder, per_second=per_second, seed=seed, engine=engine) as system:
         yield system
         problems: list[str] = []
         try:

@@ -59,11 +59,18 @@ MAIL = "{% block subject %}Matter{% endblock %}{% block text %}Matter {{ number 
 class System:
     """One running system that faults are put into."""
 
-    def __init__(self, folder: Path, *, per_second: float, seed: int) -> None:
-        """Nothing runs before the block is entered. `per_second` is the rate of the load."""
+    def __init__(self, folder: Path, *, per_second: float, seed: int, engine: str) -> None:
+        """Nothing runs before the block is entered.
+
+        Args:
+            folder: for all that it writes.
+            per_second: the rate of the load.
+            seed: of the load.
+            engine: the processor's.
+        """
         self._folder = folder
         self._stack = ExitStack()
-        self._per_second, self._seed = per_second, seed
+        self._per_second, self._seed, self._engine = per_second, seed, engine
         self.faults: list[Fault] = []
         self._faults_lock = threading.Lock()
 
@@ -126,6 +133,7 @@ class System:
             "RUNG_DATABASE_URL": self.database_url.replace(f":{self.postgres.port}/", f":{self.postgres_proxy.port}/"),
             "RUNG_CONFIG_DIR": str(self.config_dir),
             "RUNG_PARTITIONS": str(PARTITIONS),
+            "RUNG_ENGINE": self._engine,
         }
 
     def _write_configuration(self) -> Path:
