@@ -25,6 +25,8 @@ CHANGELOG_CONFIG = {
     # person's old states are gone after a day and the time that the cleaner takes.
     "segment.bytes": str(64 * 1024 * 1024),
     "max.compaction.lag.ms": str(DAY_MS),
+    # Twice the age that a local copy may have (`copies`).
+    "delete.retention.ms": str(DAY_MS),
 }
 FAMILY = "default"
 FAMILY_HEADER = "__column_family__"

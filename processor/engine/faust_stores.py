@@ -14,6 +14,7 @@ import rocksdict
 from faust.stores import memory, rocksdb
 from faust.types.tables import TableT
 
+from processor.engine.copies import WRITTEN_AT, is_too_old, stamp
 from processor.engine.partitions import PartitionStore
 from processor.engine.port import EngineError
 
@@ -39,6 +40,8 @@ class RocksPartition:
         self._store = store
         self._partition = partition
         self._db: Any = store._db_for_partition(partition)
+        if self.offset() is not None and is_too_old(partition, self._db.get(WRITTEN_AT)):
+            self.reset()
 
     def get(self, key: bytes) -> bytes | None:
         """See `PartitionStore`."""
@@ -54,6 +57,7 @@ class RocksPartition:
                 batch.put(key, value)
         if offset is not None:
             batch.put(self._store.offset_key, str(offset).encode())
+            batch.put(WRITTEN_AT, stamp())
         self._db.write(batch)
 
     def offset(self) -> int | None:

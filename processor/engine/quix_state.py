@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Message
 from quixstreams.kafka.consumer import raise_for_msg_error
 from quixstreams.state.exceptions import InvalidChangelogOffset
+from quixstreams.state.metadata import METADATA_CF_NAME
 from quixstreams.state.recovery import RecoveryManager, RecoveryPartition
 from quixstreams.state.rocksdb import RocksDBStore
 from quixstreams.state.rocksdb.partition import RocksDBStorePartition
 from rocksdict import WriteBatch
 
 from processor.engine.changelog import FAMILY, FAMILY_HEADER, OFFSETS_HEADER, changelog_key
+from processor.engine.copies import WRITTEN_AT, is_too_old, stamp
 
 if TYPE_CHECKING:
     from processor.engine.quix_clients import WatchedProducer
@@ -127,15 +129,21 @@ class RecipientsPartition(RocksDBStorePartition):
                 batch.put(key, state, family)
         if changelog_offset is not None:
             self._update_changelog_offset(batch=batch, offset=changelog_offset)
+            batch.put(WRITTEN_AT, stamp(), self.get_column_family_handle(METADATA_CF_NAME))
         self._write(batch)
 
 
 class RecipientsStore(RocksDBStore):
-    """The library's store, with partitions of the kind above."""
+    """The library's store, with partitions of the kind above, none of which is too old."""
 
     def create_new_partition(self, partition: int) -> RecipientsPartition:
         """As the library makes it; only the class is another."""
         made = super().create_new_partition(partition)
+        written_at = made.get_or_create_column_family(METADATA_CF_NAME).get(WRITTEN_AT)
+        if made.get_changelog_offset() is not None and is_too_old(partition, written_at):
+            made.close()  # type: ignore[no-untyped-call]
+            self.destroy_partition(partition)
+            made = super().create_new_partition(partition)
         made.__class__ = RecipientsPartition
         assert isinstance(made, RecipientsPartition)  # noqa: S101 - for the type checker
         return made

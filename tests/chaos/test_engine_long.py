@@ -23,6 +23,7 @@ def test_sweep(kafka: str, topic_prefix: str, tmp_path: Path, workers: int, stor
     storm = Storm(kafka, topic_prefix, tmp_path)
     with storm.processors(workers, engine="faust", store=store) as fleet:
         verdict = storm.blow(fleet, SWEEPS[faults], every=4.0, seed=workers)
+    print(f"faust, {store} × {workers}, {faults}: {verdict}")
     assert verdict.exact, f"{verdict}\n{storm.logs()}"
     assert fleet.overdue == 0
 

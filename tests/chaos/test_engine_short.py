@@ -16,5 +16,6 @@ def test_a_storm_over_faust(kafka: str, topic_prefix: str, tmp_path: Path) -> No
     storm = Storm(kafka, topic_prefix, tmp_path)
     with storm.processors(3, engine="faust") as fleet:
         verdict = storm.blow(fleet, "KKTKSKTK", seed=1)
+    print(f"faust: {verdict}")
     assert verdict.exact, f"{verdict}\n{storm.logs()}"
     assert fleet.overdue == 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,15 @@ import faust
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from quixstreams.state.metadata import METADATA_CF_NAME
 
+from processor.engine import copies
+from processor.engine.changelog import changelog_key
+from processor.engine.copies import WRITTEN_AT
 from processor.engine.faust_stores import partition_of
 from processor.engine.partitions import OpenPartition, PartitionStore
 from processor.engine.port import EngineError
+from processor.engine.quix_state import RecipientsPartition, RecipientsStore
 
 Open = Callable[[int], PartitionStore]
 KILLED = """
@@ -78,6 +85,61 @@ def test_the_disk_outlives_the_process(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=True)
     again = partition_of(table("rocksdb://", tmp_path), 1)
     assert (again.get(b"a"), again.offset()) == (b"1", 41)
+
+
+def quix(folder: Path) -> Any:
+    """A partition of the other engine's store, where it left it."""
+    return RecipientsStore("recipients", None, str(folder)).create_new_partition(0)
+
+
+def states(store: Any) -> tuple[bytes | None, int | None]:
+    """What it has of one recipient, and how far it reaches."""
+    if isinstance(store, RecipientsPartition):
+        found = store.begin().read(b"ada"), store.get_changelog_offset()
+        store.close()
+        return found
+    return OpenPartition(store).read(b"ada"), store.offset()
+
+
+@pytest.mark.parametrize(
+    ("hours", "stays"), [(0, True), (11.9, True), (12.1, False), (-11.9, True), (-12.1, False), (24 * 365, False)]
+)
+@pytest.mark.parametrize("engine", ["quix", "faust"])
+def test_a_copy_that_is_too_old_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: str, hours: float, stays: bool
+) -> None:
+    """Kafka may have forgotten what was removed since; a clock that was wrong then or is now makes no difference."""
+    key = changelog_key(b"ada")
+    if engine == "quix":
+        store = quix(tmp_path)
+        store.write_all({key: b"1"}, 41)
+        store.close()
+        reopened = partial(quix, tmp_path)
+    else:
+        made = table("rocksdb://", tmp_path)
+        partition_of(made, 0).apply({key: b"1"}, 41)
+        reopened = partial(partition_of, made, 0)
+    then = time.time()
+    monkeypatch.setattr(copies.time, "time", lambda: then + hours * 3600)
+    assert states(reopened()) == ((b"1", 41) if stays else (None, None))
+
+
+@pytest.mark.parametrize("engine", ["quix", "faust"])
+def test_a_copy_without_an_age_is_dropped(tmp_path: Path, engine: str) -> None:
+    """As releases before this one have left it."""
+    key = changelog_key(b"ada")
+    if engine == "quix":
+        store = quix(tmp_path)
+        store.write_all({key: b"1"}, 41)
+        store.get_or_create_column_family(METADATA_CF_NAME).delete(WRITTEN_AT)
+        store.close()
+        assert states(quix(tmp_path)) == (None, None)
+    else:
+        made = table("rocksdb://", tmp_path)
+        copy: Any = partition_of(made, 0)
+        copy.apply({key: b"1"}, 41)
+        copy._db.delete(WRITTEN_AT)
+        assert states(partition_of(made, 0)) == (None, None)
 
 
 def test_another_store_of_faust_is_refused(tmp_path: Path) -> None:
