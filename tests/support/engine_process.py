@@ -41,6 +41,8 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     engine: Engine = "quix"
     store: Store = "rocksdb"
     ladders: dict[str, Ladder] = {}
+    kafka: dict[str, str] = {}
+    """More of librdkafka's settings; they win."""
     crash_at: str = ""
     """A name of `CRASH_POINTS`: the process kills itself there."""
 
@@ -109,7 +111,7 @@ def main() -> None:
     if arguments.crash_at:
         decide_with, at = die_at(arguments.crash_at, decide_with)
     config = ProcessorConfig(
-        kafka={"bootstrap.servers": arguments.bootstrap},
+        kafka={"bootstrap.servers": arguments.bootstrap, **arguments.kafka},
         naming=Naming(arguments.prefix),
         ladders=arguments.ladders,
         state_dir=Path(arguments.state_dir),
