@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from deploy.probes import quiet_admin, quiet_consumer
@@ -92,10 +92,21 @@ class Cluster:
         return admin(self.kafka)
 
     def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Let a group that nobody is in stand at an offset."""
-        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, offset)])
-        for future in self.admin.alter_consumer_group_offsets([wanted], request_timeout=REQUEST_SECONDS).values():
-            future.result(REQUEST_SECONDS)
+        """Let a group that nobody is in stand at an offset; a broker that has just started has no coordinator yet."""
+        eventually(lambda: self._commit(group, TopicPartition(topic, partition, offset)), timeout=REQUEST_SECONDS)
+
+    def _commit(self, group: str, place: TopicPartition) -> bool:
+        """Whether it was done. The request succeeds as a whole when it was refused for each of its partitions."""
+        asked = self.admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, [place])], request_timeout=REQUEST_SECONDS
+        )
+        (done,) = asked[group].result(REQUEST_SECONDS).topic_partitions
+        if done.error is not None and done.error.code() not in (
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.NOT_COORDINATOR,
+        ):
+            raise KafkaException(done.error)
+        return done.error is None
 
     def committed(self, group: str, topic: str, partition: int) -> int:
         """Where a group stands."""
