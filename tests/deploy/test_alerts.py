@@ -23,7 +23,7 @@ RULES: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 NAMES = [rule["alert"] for rule in RULES]
-PROCEDURES = {"RestoredDatabase", "StartRefused", "LostRecords", "LostState", "OtherPartitions"}
+PROCEDURES = {"RestoredDatabase", "StartRefused", "LostRecords", "LostState", "OtherEngine", "OtherPartitions"}
 """Sections that a service's own message points to when it does not start."""
 
 
