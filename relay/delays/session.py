@@ -153,7 +153,6 @@ class Session:
         ready = [(at, place) for place, w in self._windows.items() if (at := w.first_release) is not None and at <= now]
         if not ready:
             return set()
-        self._next_transaction = started + self._config.transaction_interval_seconds
         taken: dict[Place, list[Held]] = {}
         room = self._config.batch_size
         # The longest waiting first, so that a backlog in one partition does not starve the others.
@@ -161,6 +160,9 @@ class Session:
             if room > 0 and (records := self._windows[place].due(now, room)):
                 taken[place] = records
                 room -= len(records)
+        # A full transaction leaves more that is due: there is nothing to collect by a pause, which would be the limit.
+        pause = self._config.transaction_interval_seconds if room else 0.0
+        self._next_transaction = started + pause
         if taken:
             self._commit(taken, now, started)
         return set(taken)

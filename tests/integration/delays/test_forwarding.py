@@ -32,6 +32,13 @@ def test_short_waits_are_never_early_and_soon_over(delayed: Delayed) -> None:
     eventually(lambda: running.value("rung_delays_due_lag_seconds_count") == 300)
 
 
+def test_a_backlog_is_not_held_up_by_the_pause_between_transactions(delayed: Delayed) -> None:
+    """Ten full transactions follow one another at once, whatever the least time between two that are not full."""
+    delayed.put([0] * 200)
+    delayed.thread(batch_size=20, transaction_interval_seconds=10.0)
+    assert len(delayed.due(200, timeout=30.0)) == 200
+
+
 def test_records_arrive_in_the_order_of_their_moments(delayed: Delayed) -> None:
     """Appended in any order, the records of a partition leave in the order of their moments, ties in the topic's."""
     running = delayed.thread()
