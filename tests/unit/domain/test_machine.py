@@ -307,7 +307,8 @@ class OneRecipient(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Nothing lasts for ever: given time, every notification ends, and every one accepted is accounted for."""
-        self.player.wait(3 * 60)
+        # The longest ladder of these histories, and a claim without an answer that was made just before its end.
+        self.player.wait(3 * 60 + 5)
         state = self.player.state
         for notification in state.notifications.values() if state else ():
             assert notification.ended is not None
