@@ -211,8 +211,22 @@ def _unclaimed(draft: Draft, notification: Notification, step: Step, report: Out
         why = STOPPED_BY[notification.ended]
         suppress(draft, report.dedup_key, step, why, detail=Reason.UNCLAIMED)
         return why
-    rest = _REST_MS if step.claim > step.attempts else 0
-    draft.set_step(report.dedup_key, reopened(step, draft.now + rest, Reason.UNCLAIMED))
+    if step.claim <= step.attempts:
+        draft.set_step(report.dedup_key, reopened(step, draft.now, Reason.UNCLAIMED))
+        return Reason.UNCLAIMED
+    until = draft.now + _REST_MS
+    draft.set_step(report.dedup_key, reopened(step, until, Reason.UNCLAIMED))
+    # Claimed again only later: until then readers would take it for claimed.
+    draft.emit(
+        EventType.STEP_DEFERRED,
+        report.dedup_key,
+        notification,
+        Reason.UNCLAIMED,
+        step=step,
+        cause=f"unclaimed:{step.claim}",
+        due_at=step.due_at,
+        next_due_at=until,
+    )
     return Reason.UNCLAIMED
 
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import invariant
 from processor.domain.model import Emit
 from relay.journal.status import Happened, Status, fold
 from relay.journal.totals import count
-from schemas.records import EventType
+from schemas.records import EventType, OutcomeKind
 from schemas.state import End, StepState
 from tests.support.journal import event
 from tests.support.recipient import MINUTE, NOON, Player
@@ -117,3 +117,15 @@ def test_totals_add_up_by_kind() -> None:
     assert a.depth == {1: 2, 3: 1}
     assert a.ended == {"resolved": 2}
     assert (b.kind, b.ended) == ("b", {})
+
+
+def test_a_step_that_rests_after_it_was_unclaimed_twice_is_pending() -> None:
+    """The first time it is claimed again at once; the second time it rests, and its standing says until when."""
+    player = Player()
+    player.put()
+    player.notify()
+    for _ in range(2):
+        player.answer(player.deliveries[-1], OutcomeKind.UNCLAIMED)
+    status = folded(player)
+    assert status.steps[0].state is StepState.PENDING
+    assert status.next_due_at == status.steps[0].due_at == player.now + 5_000
