@@ -156,13 +156,15 @@ def allowed(draft: Draft, ladder: Ladder, at: int) -> int:
     return shift(at, profile.quiet_hours, profile.time_zone)
 
 
-def defer(draft: Draft, key: str, notification: Notification, step: Step, to: int) -> None:
-    """Say that quiet hours moved a step."""
+def defer(
+    draft: Draft, key: str, notification: Notification, step: Step, to: int, why: Reason = Reason.QUIET_HOURS
+) -> None:
+    """Say that a step was moved from the moment at which it was due to a later one."""
     draft.emit(
         EventType.STEP_DEFERRED,
         key,
         notification,
-        Reason.QUIET_HOURS,
+        why,
         step=step,
         # One end of quiet hours may move a step twice: as planned, and again once it was promoted.
         cause=f"{step.due_at}:{step.claim}:{to}",

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from processor.domain.advance import reopened
+from processor.domain.advance import defer, reopened
 from processor.domain.derive import attempt_key, backoff_ms, bounded, fingerprint
 from processor.domain.draft import Draft
 from processor.domain.durations import LIMIT_MS
@@ -211,22 +211,11 @@ def _unclaimed(draft: Draft, notification: Notification, step: Step, report: Out
         why = STOPPED_BY[notification.ended]
         suppress(draft, report.dedup_key, step, why, detail=Reason.UNCLAIMED)
         return why
-    if step.claim <= step.attempts:
-        draft.set_step(report.dedup_key, reopened(step, draft.now, Reason.UNCLAIMED))
-        return Reason.UNCLAIMED
-    until = draft.now + _REST_MS
+    until = draft.now + (_REST_MS if step.claim > step.attempts else 0)
     draft.set_step(report.dedup_key, reopened(step, until, Reason.UNCLAIMED))
-    # Claimed again only later: until then readers would take it for claimed.
-    draft.emit(
-        EventType.STEP_DEFERRED,
-        report.dedup_key,
-        notification,
-        Reason.UNCLAIMED,
-        step=step,
-        cause=f"unclaimed:{step.claim}",
-        due_at=step.due_at,
-        next_due_at=until,
-    )
+    if until > draft.now:
+        # Claimed again only later: until then readers would take it for claimed.
+        defer(draft, report.dedup_key, notification, step, until, Reason.UNCLAIMED)
     return Reason.UNCLAIMED
 
 

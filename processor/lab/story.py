@@ -224,6 +224,7 @@ class _Step:
         self._say(f"{self._channel}suppressed: {why}", f"{self._channel}dead ({why})")
 
     def _deferred(self) -> None:
+        self._step.state = "pending"
         to = self._event.next_due_at
         if to is None:
             self._say(f"{self._channel}waits for an earlier notification")

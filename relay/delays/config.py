@@ -30,7 +30,7 @@ class DelaysConfig:
     """The most records in one transaction."""
     transaction_interval_seconds: float = 0.05
     """The least time between the starts of two transactions; what it adds to lateness it saves in markers and CPU. A
-    transaction that is full is followed at once."""
+    full one that was committed is followed at once."""
     session_timeout_seconds: float = 10.0
     """After how long without a sign of life this instance's partitions go to another one."""
     shutdown_seconds: float = 10.0

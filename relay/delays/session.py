@@ -153,6 +153,7 @@ class Session:
         ready = [(at, place) for place, w in self._windows.items() if (at := w.first_release) is not None and at <= now]
         if not ready:
             return set()
+        self._next_transaction = started + self._config.transaction_interval_seconds
         taken: dict[Place, list[Held]] = {}
         room = self._config.batch_size
         # The longest waiting first, so that a backlog in one partition does not starve the others.
@@ -160,9 +161,6 @@ class Session:
             if room > 0 and (records := self._windows[place].due(now, room)):
                 taken[place] = records
                 room -= len(records)
-        # A full transaction leaves more that is due: there is nothing to collect by a pause, which would be the limit.
-        pause = self._config.transaction_interval_seconds if room else 0.0
-        self._next_transaction = started + pause
         if taken:
             self._commit(taken, now, started)
         return set(taken)
@@ -184,6 +182,10 @@ class Session:
             for place, records in taken.items():
                 self._windows[place].put_back(records)
             return
+        if len(outputs) == self._config.batch_size:
+            # It leaves more that is due: there is nothing to collect by a pause, which would be the limit. One that was
+            # aborted is not made again without a pause, however full.
+            self._next_transaction = started
         self._metrics.committed(outputs, self._clock.now(), time.monotonic() - started)
         for place, records in taken.items():
             self._windows[place].settle(records)
