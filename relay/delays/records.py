@@ -92,8 +92,9 @@ def hold(
     except DecodeError as error:
         dead = error
     size = len(key or b"") + len(value or b"") + _OVERHEAD
-    late = max(0, now - appended_at - tier.delay_ms) if appended_at is not None else 0
-    return Held(tier, *where, key, value, headers or [], due, release, size, late, dead)
+    late = now - appended_at - tier.delay_ms if appended_at is not None else 0
+    partition, offset = where
+    return Held(tier, partition, offset, key, value, headers or [], due, release, size, late if late > 0 else 0, dead)
 
 
 def _check(key: bytes | None, value: bytes | None, headers: RawHeaders | None) -> int:

@@ -20,7 +20,7 @@ from schemas.topics import TIERS, Tier
 
 log = structlog.get_logger("rung.delays")
 
-READ_BATCH = 1_000
+READ_BATCH = 2_000
 MOST_IDLE_SECONDS = 0.1
 """How long the loop waits at most: it bounds how late a step of the clock, or a stop, is seen."""
 LOOK_SECONDS = 1.0

@@ -108,14 +108,15 @@ class Window(Generic[W]):
         taken: list[W] = []
         beyond: list[tuple[int, int, W]] = []
         end = self._lowest(()) + self.span
-        while self._heap and self._heap[0][0] <= now and len(taken) < limit:
-            entry = heapq.heappop(self._heap)
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= now and len(taken) < limit:
+            entry = pop(heap)
             if entry[1] < end:
                 taken.append(entry[2])
             else:
                 beyond.append(entry)
         for entry in beyond:
-            heapq.heappush(self._heap, entry)
+            heapq.heappush(heap, entry)
         self._out += len(taken)
         return taken
 
@@ -123,16 +124,17 @@ class Window(Generic[W]):
         """What to commit when the records taken out are forwarded."""
         offsets = {record.offset for record in taken}
         low = self._lowest(offsets)
-        return Position(low, frozenset(o for o in self.done if o >= low) | frozenset(o for o in offsets if o >= low))
+        return Position(low, frozenset([o for done in (self.done, offsets) for o in done if o >= low]))
 
     def settle(self, taken: Collection[W]) -> None:
         """The records taken out are forwarded, and committed as such."""
-        self.done.update(record.offset for record in taken)
-        self.low = self._lowest(())
-        while self._order and self._order[0] < self.low:
-            self.done.discard(self._order.popleft())
+        self.done.update([record.offset for record in taken])
+        order, done = self._order, self.done
+        while order and order[0] in done:
+            done.remove(order.popleft())
+        self.low = order[0] if order else self._position
         self._out -= len(taken)
-        self._bytes -= sum(record.size for record in taken)
+        self._bytes -= sum([record.size for record in taken])
 
     def put_back(self, taken: Collection[W]) -> None:
         """The records taken out were not forwarded."""

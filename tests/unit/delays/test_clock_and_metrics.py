@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 
 from relay.delays.clock import WallClock
 from relay.delays.config import DelaysConfig
-from relay.delays.metrics import DelaysMetrics
-from schemas.topics import Naming
+from relay.delays.metrics import _BUCKETS, DelaysMetrics
+from relay.delays.records import Held, hold, output
+from schemas.topics import TIERS, Naming
 
 SECOND_NS = 1_000_000_000
+NOW = 1_790_000_000_000
 
 
 class Times:
@@ -85,6 +87,34 @@ def test_a_loop_that_stands_still_lags(measured: tuple[CollectorRegistry, Delays
     seconds[0] += 60
     assert lag(registry, "30s") == 60
     assert registry.get_sample_value("rung_delays_oldest_overdue_seconds") == 59
+
+
+def test_due_lags_show_as_the_library_would_show_them() -> None:
+    """What is counted for a whole transaction is what one observation after the other would have given; what went on
+    to another tier has no due lag, and neither has a dead letter."""
+    registry, other = CollectorRegistry(), CollectorRegistry()
+    metrics = DelaysMetrics(registry)
+    one_by_one = Histogram("x", "x", buckets=_BUCKETS, registry=other)
+    lags_ms = (0, 4, 5, 6, 249, 250, 251, 59_999, 3_600_000, 3_600_001, 86_400_000)
+    for part in (lags_ms[:5], lags_ms[5:]):
+        outputs = [output(at(NOW - lag), NOW) for lag in part]
+        outputs += [output(at(NOW + 60_000), NOW), output(at(None), NOW)]
+        metrics.committed(outputs, NOW, 0.01)
+    for lag in lags_ms:
+        one_by_one.observe(lag / 1000)
+    shown = {s.name + str(s.labels): s.value for m in registry.collect() for s in m.samples}
+    for sample in (s for m in other.collect() for s in m.samples if not s.name.endswith("_created")):
+        name = "rung_delays_due_lag_seconds" + sample.name[1:] + str(sample.labels)
+        assert shown[name] == pytest.approx(sample.value), name
+    assert registry.get_sample_value("rung_delays_forwarded_total", {"target": "due"}) == len(lags_ms)
+    assert registry.get_sample_value("rung_delays_forwarded_total", {"target": "30s"}) == 2
+    assert registry.get_sample_value("rung_dead_letters_total", {"service": "delays", "reason": "missing_header"}) == 2
+
+
+def at(moment: int | None) -> Held:
+    """A record that waits for a moment, or that has none."""
+    headers: list[tuple[str, bytes | str | None]] = [] if moment is None else [("due_at", str(moment).encode())]
+    return hold(TIERS[0], (0, 0), b"ada", b"{}", headers, NOW, NOW)
 
 
 def test_names_on_the_cluster_take_the_prefix() -> None:
