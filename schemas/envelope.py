@@ -115,13 +115,13 @@ def from_headers(headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str
     # In one step, for every record of every service comes through here: of a repeated name `dict` keeps the last value.
     found: dict[str, bytes | str | None] = dict(headers or ())
     event_id = _text("ce_id", found.get("ce_id"))
-    event_type = _text("ce_type", found.get("ce_type"))
-    source = _text("ce_source", found.get("ce_source"))
+    event_type = _few("ce_type", found.get("ce_type"))
+    source = _few("ce_source", found.get("ce_source"))
     version = found.get("ce_specversion")
     if version not in _VERSIONS and _text("ce_specversion", version) != SPEC_VERSION:
         raise DecodeError(DeadReason.BAD_HEADER, f"ce_specversion is not {SPEC_VERSION!r}")
     when = found.get("ce_time")
-    return Envelope(event_id, event_type, source, _moment(_text("ce_time", when)) if when else 0)
+    return Envelope(event_id, event_type, source, _moment(when) if when else 0)
 
 
 def _text(name: str, value: bytes | str | None) -> str:
@@ -133,9 +133,20 @@ def _text(name: str, value: bytes | str | None) -> str:
         raise DecodeError(DeadReason.BAD_HEADER, f"header {name} is not UTF-8") from error
 
 
-def _moment(text: str) -> int:
+_known = lru_cache(maxsize=256)(_text)
+_LONGEST_KNOWN = 256
+
+
+def _few(name: str, value: bytes | str | None) -> str:
+    """Of an attribute that has few values, as a rule. One that is long is not worth its place in memory."""
+    return _known(name, value) if value and len(value) <= _LONGEST_KNOWN else _text(name, value)
+
+
+@lru_cache(maxsize=256)
+def _moment(value: bytes | str) -> int:
+    # Records that come together were written together.
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(_text("ce_time", value))
     except ValueError as error:
         raise DecodeError(DeadReason.BAD_HEADER, "ce_time is no RFC 3339 time") from error
     if moment.tzinfo is None:

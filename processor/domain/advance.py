@@ -4,8 +4,6 @@ It runs in every decision, whatever the event was. So a wake-up carries no meani
 repeated or stale changes nothing, and a recipient whose wake-up was lost is put right by the next event.
 """
 
-from collections.abc import Iterable, Iterator
-
 from msgspec.structs import replace
 
 from processor.domain.derive import attempt_key, fingerprint
@@ -20,23 +18,26 @@ from schemas.topics import CLAIM_DEADLINE_MS, CLAIM_GRACE_MS
 
 # Python 3.11 takes ten times as long to name a member of an enumeration; this module looks at every step there is.
 _PENDING, _CLAIMED = StepState.PENDING, StepState.CLAIMED
+_AGAIN = frozenset({Reason.CLAIM_LOST, Reason.UNCLAIMED})
+"""Reasons for which a claimed step was made pending again."""
 
 
 def advance(draft: Draft) -> bool:
     """Do all that is due; True if a step was claimed. Order: forget, expire, take back lost claims, claim."""
-    moments = list(_moments(draft))
-    if not moments or min(moments) > draft.now:
+    now = draft.now
+    soonest = min(_moments(draft), default=None)
+    if soonest is None or soonest > now:
         # As it is for most events: one look at the moments tells that nothing below would find anything.
-        _arm(draft, moments)
+        _arm(draft, soonest)
         return False
     _purge(draft)
     for key, notification in _open(draft):
-        if notification.expires_at <= draft.now:
+        if notification.expires_at <= now:
             draft.emit(EventType.EXPIRED, key, notification, Reason.EXPIRED)
             end(draft, key, End.EXPIRED, Reason.EXPIRED)
     _take_back_lost_claims(draft)
     claimed = _decide_due(draft)
-    _arm(draft, _moments(draft))
+    _arm(draft, min([moment for moment in _moments(draft) if moment > now], default=None))
     return claimed
 
 
@@ -48,11 +49,16 @@ def _purge(draft: Draft) -> None:
         draft.forget_at = None
 
 
-def _open(draft: Draft) -> Iterator[tuple[str, Notification]]:
-    """Open notifications in their order of acceptance; safe against changes on the way."""
-    for key in sorted(draft.notifications, key=lambda k: draft.notifications[k].order):
-        if draft.notifications[key].ended is None:
-            yield key, draft.notifications[key]
+def _open(draft: Draft) -> list[tuple[str, Notification]]:
+    """Open notifications in their order of acceptance, as they are now."""
+    found = [(key, notification) for key, notification in draft.notifications.items() if notification.ended is None]
+    if len(found) > 1:
+        found.sort(key=_order)
+    return found
+
+
+def _order(item: tuple[str, Notification]) -> int:
+    return item[1].order
 
 
 def _take_back_lost_claims(draft: Draft) -> None:
@@ -93,7 +99,7 @@ def _decide_due(draft: Draft) -> bool:
     nothing for an earlier notification. True if a step was claimed."""
     claimed = False
     begun: set[str] = set()
-    for key, _ in list(_open(draft)):
+    for key, _ in _open(draft):
         while (step := _due_step(draft, key, begun)) is not None:
             claimed |= _decide_step(draft, key, draft.notifications[key], step)
         begun.update(s.channel for s in draft.notifications[key].steps if s.state in OPEN and s.claim > 0)
@@ -191,7 +197,7 @@ def _claim(draft: Draft, key: str, notification: Notification, ladder: Ladder, s
     profile = draft.profile
     assert profile is not None  # noqa: S101 - the stop conditions have seen to it
     address = profile.addresses[step.channel]
-    again = step.reason if step.reason in {Reason.CLAIM_LOST, Reason.UNCLAIMED} else None
+    again = step.reason if step.reason is not None and step.reason in _AGAIN else None
     claimed = replace(
         step,
         state=StepState.CLAIMED,
@@ -242,9 +248,8 @@ def _claim(draft: Draft, key: str, notification: Notification, ladder: Ladder, s
     )
 
 
-def _arm(draft: Draft, moments: Iterable[int]) -> None:
+def _arm(draft: Draft, soonest: int | None) -> None:
     """Ask for a wake-up at the next moment that matters, unless an earlier one is already outstanding."""
-    soonest = min((moment for moment in moments if moment > draft.now), default=None)
     if soonest is None:
         return
     if draft.wake_at is None or draft.wake_at <= draft.now or soonest < draft.wake_at:
@@ -252,18 +257,19 @@ def _arm(draft: Draft, moments: Iterable[int]) -> None:
         draft.commands.append(WakeAt(recipient=draft.recipient, due_at=soonest))
 
 
-def _moments(draft: Draft) -> Iterator[int]:
+def _moments(draft: Draft) -> list[int]:
+    """All moments at which something is to be done."""
+    moments = [early.purge_at for early in draft.early.values()]
     if draft.forget_at is not None:
-        yield draft.forget_at
-    for early in draft.early.values():
-        yield early.purge_at
+        moments.append(draft.forget_at)
     for notification in draft.notifications.values():
         if notification.purge_at is not None:
-            yield notification.purge_at
+            moments.append(notification.purge_at)
         if notification.ended is None:
-            yield notification.expires_at
+            moments.append(notification.expires_at)
         for step in notification.steps:
             if step.state is _PENDING:
-                yield step.due_at
+                moments.append(step.due_at)
             elif step.state is _CLAIMED and step.claim_deadline is not None:
-                yield step.claim_deadline + CLAIM_GRACE_MS
+                moments.append(step.claim_deadline + CLAIM_GRACE_MS)
+    return moments

@@ -58,10 +58,13 @@ class Handler:
         now = self._now(record.partition)
         try:
             event = intake.read(record, self._ladders)
+            assert record.key is not None  # noqa: S101 - intake refuses a record without one
+            stored = store.read(record.key)
+            if stored is None:
+                intake.check_place(record)
         except DecodeError as error:
             return [self.set_aside(record, error.reason, error.detail, now)]
-        assert record.key is not None  # noqa: S101 - intake refuses a record without one
-        state = _decoded(store.read(record.key), record)
+        state = _decoded(stored, record)
         decision = self._decide(state, event, now)
         decision = self._stored(decision, state, record.key, store)
         if self._metrics is not None:
@@ -79,7 +82,9 @@ class Handler:
     def _now(self, partition: int) -> int:
         """The clock's time, but never earlier than before in this partition: a clock that is set back must not make
         a later record's decision earlier."""
-        now = max(self._clock(), self._last_now.get(partition, 0))
+        now, last = self._clock(), self._last_now.get(partition, 0)
+        if now <= last:
+            return last
         self._last_now[partition] = now
         return now
 

@@ -57,7 +57,6 @@ def read(record: InputRecord, ladders: Mapping[str, Ladder]) -> Event:
     envelope = from_headers(record.headers)
     decoded = decode_record(record.topic, envelope.type, recipient, record.value)
     _check_size(decoded, len(record.value or b""))
-    _check_place(record)
     if isinstance(decoded, r.PutRecipient):
         return RecipientPut(ce_id=envelope.id, put=decoded, set_aside_at=_set_aside_at(record))
     if isinstance(decoded, r.EraseRecipient):
@@ -92,9 +91,14 @@ def _set_aside_at(record: InputRecord) -> int | None:
     return int(text)
 
 
-def _check_place(record: InputRecord) -> None:
+def check_place(record: InputRecord) -> None:
     """Refuse what another partitioner put here. The recipient's state is in another partition: a request would begin a
-    second one beside it, and a resolution would stop nothing."""
+    second one beside it, and a resolution would stop nothing. To be asked where nothing is known of the recipient in
+    the record's own partition; a state that is there shows that this is the place, for less than the hash costs.
+
+    Raises:
+        DecodeError: the key belongs in another partition.
+    """
     if record.partitions is None or record.key is None:
         return
     place = partition_of(record.key, record.partitions)

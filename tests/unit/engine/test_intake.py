@@ -5,16 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from processor.domain.decide import decide
 from processor.domain.model import Event, NotifyReceived, RecipientErased, RecipientPut, ResolutionReceived, WokeUp
 from processor.engine import intake
-from processor.engine.port import InputRecord
+from processor.engine.handler import Handler
+from processor.engine.port import InputRecord, OutputRecord
 from schemas import records as r
-from schemas.codec import AnyRecord
+from schemas.codec import AnyRecord, decode_state, encode_state
 from schemas.errors import DecodeError
 from schemas.partitioner import partition_of
 from schemas.profile import Profile
 from schemas.reasons import DeadReason
-from schemas.topics import DUE, NOTIFICATIONS, RESOLUTIONS, Topic
+from schemas.state import RecipientState
+from schemas.topics import DEAD_LETTERS, DELAYS, DUE, NOTIFICATIONS, RESOLUTIONS, Topic
 from tests.support.engine import LADDERS, notify, raw
 
 KIB = 1024
@@ -49,16 +52,49 @@ def test_a_record_is_read_only_where_its_key_belongs(partitions: int) -> None:
     """Whatever it says: in every other partition it is set aside, and where records have no place it is read."""
     for number in range(40):
         asked = record(RESOLUTIONS, r.Resolve(recipient=f"p{number}", dedup_key="k", resolution="paid"))
-        intake.read(asked, LADDERS)
+        intake.check_place(asked)
         place = partition_of(asked.key or b"", partitions)
         for partition in range(partitions):
-            lies = msgspec.structs.replace(asked, partition=partition, partitions=partitions)
+            stores = _Stores({})
+            outputs = handle(asked, partition, partitions, stores)
             if partition == place:
-                assert isinstance(intake.read(lies, LADDERS), ResolutionReceived)
+                assert (outputs, list(stores.states)) == ([], [asked.key])
                 continue
-            with pytest.raises(DecodeError, match=f"belongs in partition {place} of {partitions}") as raised:
-                intake.read(lies, LADDERS)
-            assert raised.value.reason is DeadReason.WRONG_PARTITION
+            (letter,) = outputs
+            assert (letter.topic, stores.states) == (DEAD_LETTERS, {})
+            assert dict(letter.headers)["rung_dl_reason"] == DeadReason.WRONG_PARTITION.value.encode()
+            assert f"belongs in partition {place} of {partitions}" in dict(letter.headers)["rung_dl_detail"].decode()
+
+
+def test_a_place_with_a_state_is_not_doubted() -> None:
+    """What is known of a recipient lies where it was decided: a record beside it is decided on it, and the hash that
+    would say the same is spared."""
+    asked = record(RESOLUTIONS, r.Resolve(recipient="ada", dedup_key="k", resolution="paid"))
+    elsewhere = 1 - partition_of(b"ada", 2)
+    stores = _Stores({b"ada": encode_state(RecipientState(recipient="ada", profile=Profile()))})
+    assert handle(asked, elsewhere, 2, stores) == []
+    assert "k" in decode_state(stores.states[b"ada"]).early
+
+
+class _Stores:
+    """The states of one partition."""
+
+    def __init__(self, states: dict[bytes, bytes]) -> None:
+        self.states = states
+
+    def read(self, key: bytes) -> bytes | None:
+        return self.states.get(key)
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        assert value is not None
+        self.states[key] = value
+
+
+def handle(asked: InputRecord, partition: int, partitions: int, stores: _Stores) -> list[OutputRecord]:
+    """What an early resolution makes the processor write, its wake-up left out."""
+    handler = Handler(decide, LADDERS, lambda: 1_790_000_000_000, quiet=True)
+    outputs = handler.handle(msgspec.structs.replace(asked, partition=partition, partitions=partitions), stores)
+    return [output for output in outputs if output.topic.name not in {topic.name for topic in DELAYS}]
 
 
 @pytest.mark.parametrize(
